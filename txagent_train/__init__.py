@@ -1,0 +1,3 @@
+"""Training framework for tool-using biomedical agents."""
+
+__version__ = "0.1.0"

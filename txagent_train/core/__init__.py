@@ -1,0 +1,1 @@
+"""Records and errors shared by every room; standard library only."""
