@@ -190,7 +190,7 @@ class Step:
             if result.call_index in seen:
                 raise DataError(f"call {result.call_index} has two results", reason="duplicate_result")
             seen.add(result.call_index)
-        if self.status is StepStatus.UNPARSABLE and not self.raw_output:
+        if self.status is StepStatus.UNPARSABLE and self.raw_output is None:
             raise DataError("an unparsable step must keep its raw_output", reason="unparsable_without_output")
 
     @property
@@ -249,7 +249,7 @@ class Trace:
                 raise DataError("an answer needs a last step without calls", reason="answer_misplaced", trace_id=self.id)
         for index, step in enumerate(self.steps):
             is_answer = step is last and self.answer is not None
-            if not (step.calls or step.thought.strip() or step.raw_output or is_answer):
+            if not (step.calls or step.thought.strip() or step.raw_output is not None or is_answer):
                 raise DataError("the step says nothing and calls nothing", reason="empty_step", trace_id=self.id, step=index)
             if step.unanswered and step is not last:
                 raise DataError(
@@ -300,8 +300,7 @@ class DataKind(StrEnum):
 class StepExample:
     """One supervised sample: everything before step ``step_index`` is input, that step is the output.
 
-    ``tools`` is the ordered list of tools the step sees (special tools excluded unless recorded; the wire
-    format places them). ``tool_lists`` are not kept per earlier step: a prompt shows one list, the newest.
+    ``tools`` is the ordered list of tools the step sees; the wire format adds Finish and places Tool_RAG.
     """
 
     trace: Trace

@@ -1,0 +1,44 @@
+"""Step-wise decomposition: one StepExample for each step of a trace that is trained on.
+
+Paper 4.1: the input of a step is the system prompt, the question, the available tools and the prior trace; the
+output is the thought and the calls, and for the last step the thought, the answer and Finish.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from txagent_train.core.records import Step, StepExample, StepStatus, ToolSpec, Trace
+
+
+def is_trained(step: Step) -> bool:
+    """Whether a step is supervised.
+
+    Only outputs that the model should learn to write: an unparsable one, one whose beginning the loop wrote
+    (forced) and a rejected one stay in the history of later steps and are never targets.
+    """
+    return step.train and step.weight > 0 and step.status is StepStatus.OK
+
+
+def _shuffled(tools: Sequence[ToolSpec], rng: random.Random | None) -> list[ToolSpec]:
+    tools = list(tools)
+    if rng is not None:
+        rng.shuffle(tools)
+    return tools
+
+
+def decompose(trace: Trace, *, seed: int = 0, epoch: int = 0, shuffle_tools: bool = True) -> Iterator[StepExample]:
+    """The supervised samples of a trace, in the order of its steps.
+
+    The tools a step sees are the initial ones, shuffled once per trace and epoch, and after them each batch that
+    an earlier Tool_RAG call returned, shuffled once and appended; a tool that is there already is not repeated.
+    Later steps therefore see the list of earlier ones as a prefix.
+    """
+    rng = random.Random(f"tools:{seed}:{epoch}:{trace.id}") if shuffle_tools else None
+    tools = _shuffled(trace.initial_tools, rng)
+    for index, step in enumerate(trace.steps):
+        if is_trained(step):
+            yield StepExample(trace=trace, step_index=index, tools=tuple(tools), weight=step.weight)
+        seen = {tool.name for tool in tools}
+        tools.extend(tool for tool in _shuffled(step.tools_added, rng) if tool.name not in seen)

@@ -1,0 +1,226 @@
+"""The one renderer, for training and inference: records -> token ids, with the loss mask by construction.
+
+A conversation becomes pieces: control tokens, and between them plain text. Each text is tokenised on its own, and
+only once (later steps of a trace repeat it). Cutting at control tokens is exact for byte-level tokenizers, since
+they split at added tokens before anything else; it is checked when the renderer is made. So
+
+    prompt ids   = ids of the chat template with add_generation_prompt=True
+    training ids = prompt ids + ids of the output + stop token
+
+whatever merges would happen across the border of the last header and the output: at inference that border is a cut
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txagent_train.core.errors import ModelError
+from txagent_train.core.records import RenderedExample, StepExample, ToolSpec, Turn
+from txagent_train.rendering.controls import Neutraliser, tokenizer_controls
+from txagent_train.rendering.messages import Message, to_messages, tool_message
+from txagent_train.rendering.parse import ParsedOutput, parse_output
+from txagent_train.rendering.syntax import Cleaner, assistant_text, output_text, system_text, tool_turns
+from txagent_train.rendering.template import chat_template
+from txagent_train.rendering.wire import FRAMES, SYNTAX_MARKERS, WireFormat
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_CACHED_TEXTS = 4096
+_PROBES = ("a", " a ", "\n\n", "Tool.[{", "  x\n", "é", "1")
+
+
+class Renderer:
+    """Renders for one tokenizer and wire format.
+
+    The tokenizer is configured on the way: its chat template, its stop token (as eos) and its padding token are
+    set, so that saving it saves what was trained with.
+
+    Args:
+        seed: seeds the call ids.
+
+    Raises:
+        ModelError: the tokenizer does not cut at the control tokens of the frame, or has no token to pad with.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, wire: WireFormat, *, seed: int = 0) -> None:
+        self.tokenizer = tokenizer
+        self.wire = wire
+        self.seed = seed
+        self.frame = FRAMES[wire.frame]
+        controls = tokenizer_controls(tokenizer)
+        self._foreign = Neutraliser.of([*controls, *SYNTAX_MARKERS])
+        self._system = Neutraliser.of(controls)
+        self._control_ids = self._checked_control_ids()
+        self._cache: dict[str, list[int]] = {}
+        self.chat_template = chat_template(wire, self._foreign, self._system)
+        self.stop_token_id = self._control_ids[self.frame.close]
+        self.pad_token_id = self._configure_tokenizer()
+
+    # ---- inference and training ----
+
+    def prompt_ids(self, *, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]) -> list[int]:
+        """The ids of the prompt of the next step: everything so far, and the header of the assistant."""
+        ids, _ = self._prompt(trace_id, system, tools, turns)
+        return ids
+
+    def render(self, example: StepExample) -> RenderedExample:
+        """The training sample of one step: prompt, output, stop token; the last two are trained on."""
+        trace = example.trace
+        prompt, broken = self._prompt(trace.id, trace.system, example.tools, example.history)
+        cleaner = self._cleaner()
+        text = output_text(example.target, trace.answer if example.is_final else None, self.wire, cleaner)
+        output = [*self._text_ids(text), self.stop_token_id]
+        return RenderedExample(
+            id=example.id,
+            step_index=example.step_index,
+            input_ids=(*prompt, *output),
+            loss_mask=(False,) * len(prompt) + (True,) * len(output),
+            weight=example.weight,
+            neutralised=broken + cleaner.broken,
+        )
+
+    def messages(self, *, trace_id: str, system: str | None, turns: Sequence[Turn]) -> list[Message]:
+        """The conversation as chat messages, for a server that applies the saved chat template."""
+        return to_messages(wire=self.wire, seed=self.seed, trace_id=trace_id, system=system, turns=turns)
+
+    def template_tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
+        """The tools as they go beside ``messages``: special tools in place, OpenAI style."""
+        return [tool_message(tool) for tool in self.wire.arrange_tools(tuple(tools))]
+
+    def parse(self, output_ids: Sequence[int]) -> ParsedOutput:
+        """Read what the model wrote. ``output_ids`` are the new ids, with or without the stop token."""
+        ids = list(output_ids)
+        if self.stop_token_id in ids:
+            ids = ids[: ids.index(self.stop_token_id)]
+        return parse_output(self.tokenizer.decode(ids, skip_special_tokens=False), self.wire)
+
+    def text_ids(self, text: str) -> list[int]:
+        """The ids of a piece of plain text that stands between control tokens."""
+        return list(self._text_ids(text))
+
+    def save(self, directory: Path) -> None:
+        """Write tokenizer, chat template and generation config: all that a server needs to render the same."""
+        from transformers import GenerationConfig
+
+        directory.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(directory)
+        GenerationConfig(
+            do_sample=False,
+            eos_token_id=[self.stop_token_id],
+            pad_token_id=self.pad_token_id,
+            bos_token_id=self._control_ids.get(self.frame.begin),
+        ).save_pretrained(directory)
+
+    # ---- pieces ----
+
+    def _cleaner(self) -> Cleaner:
+        return Cleaner(self._foreign, self._system)
+
+    def _prompt(
+        self, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]
+    ) -> tuple[list[int], int]:
+        cleaner = self._cleaner()
+        messages = self.messages(trace_id=trace_id, system=system, turns=turns)
+        ids = [self._control_ids[self.frame.begin]] if self.frame.begin else []
+        pending = ""  # text after a control token joins the text before the next one: one segment, tokenised as one
+        for role, content in self._turns(messages, self.wire.arrange_tools(tuple(tools)), cleaner):
+            ids.extend(self._text_ids(pending))
+            ids.extend(self._header(role, content))
+            ids.append(self.stop_token_id)
+            pending = self.frame.after_close
+        ids.extend(self._text_ids(pending))
+        ids.extend(self._header("assistant", ""))
+        return ids, cleaner.broken
+
+    def _header(self, role: str, content: str) -> list[int]:
+        frame = self.frame
+        ids = [self._control_ids[frame.open]]
+        if not frame.role_close:
+            return [*ids, *self._text_ids(f"{role}{frame.after_role}{content}")]
+        return [
+            *ids,
+            *self._text_ids(role),
+            self._control_ids[frame.role_close],
+            *self._text_ids(f"{frame.after_role}{content}"),
+        ]
+
+    def _turns(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], cleaner: Cleaner
+    ) -> Iterable[tuple[str, str]]:
+        system = ""
+        if messages and messages[0]["role"] == "system":
+            system, messages = messages[0]["content"], messages[1:]
+        text = system_text(system, tools, self.wire, cleaner)
+        if text:
+            yield "system", text
+        results: list[Message] = []
+        for message in messages:
+            if message["role"] == "tool":
+                results.append(message)
+                continue
+            yield from self._tool_turns(results, cleaner)
+            results = []
+            if message["role"] == "user":
+                yield "user", cleaner.text(message["content"].strip())
+            else:
+                yield "assistant", assistant_text(message, self.wire, cleaner)
+        yield from self._tool_turns(results, cleaner)
+
+    def _tool_turns(self, results: Sequence[Message], cleaner: Cleaner) -> Iterable[tuple[str, str]]:
+        if results:
+            for text in tool_turns(results, self.wire, cleaner):
+                yield self.wire.tool_role, text
+
+    def _text_ids(self, text: str) -> list[int]:
+        if not text:
+            return []
+        ids = self._cache.get(text)
+        if ids is None:
+            if len(self._cache) >= _CACHED_TEXTS:
+                self._cache.clear()
+            ids = self.tokenizer.encode(text, add_special_tokens=False)
+            assert not self._frame_ids.intersection(ids), f"a control token came out of plain text: {text!r}"
+            self._cache[text] = ids
+        return ids
+
+    # ---- the tokenizer ----
+
+    def _checked_control_ids(self) -> dict[str, int]:
+        def encode(text: str) -> list[int]:
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+        ids: dict[str, int] = {}
+        for token in self.frame.control_tokens:
+            encoded = encode(token)
+            if len(encoded) != 1:
+                raise ModelError(f"the tokenizer splits the control token {token}", where="wire.frame")
+            ids[token] = encoded[0]
+            for before in _PROBES:
+                for after in _PROBES:
+                    if encode(f"{before}{token}{after}") != [*encode(before), *encoded, *encode(after)]:
+                        raise ModelError(
+                            f"the tokenizer does not cut exactly at {token} (between {before!r} and {after!r}), so "
+                            "training and inference would see different tokens",
+                            where="wire.frame",
+                            fix="use a byte-level tokenizer whose special tokens do not strip white space",
+                        )
+        self._frame_ids = frozenset(ids.values())
+        return ids
+
+    def _configure_tokenizer(self) -> int:
+        vocabulary = self.tokenizer.get_vocab()
+        pad = next((token for token in self.frame.pad_candidates if token in vocabulary), None)
+        if pad is None:
+            raise ModelError(
+                f"the tokenizer has none of {', '.join(self.frame.pad_candidates)} to pad with",
+                where="wire.frame",
+                fix="add one of these tokens to the tokenizer, or use another model",
+            )
+        self.tokenizer.chat_template = self.chat_template
+        self.tokenizer.eos_token = self.frame.close
+        self.tokenizer.pad_token = pad
+        return int(vocabulary[pad])
