@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txagent_train.core.records import Json, JsonObject, Step, StepStatus, ToolResult, ToolSpec, Turn, UserMessage
-from txagent_train.rendering.controls import well_formed
+from txagent_train.rendering.controls import well_formed, well_formed_json
 from txagent_train.rendering.wire import WireFormat
 
 Message = dict[str, Any]
@@ -32,16 +32,6 @@ def call_id(seed: int, trace_id: str, step: int, call: int) -> str:
     return "".join(rng.choices(_ID_LETTERS, k=9))
 
 
-def _well_formed_json(value: Any) -> Any:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, list):
-        return [_well_formed_json(item) for item in value]
-    if isinstance(value, dict):
-        return {well_formed(key): _well_formed_json(item) for key, item in value.items()}
-    return value
-
-
 def json_text(value: Json, *, ascii_only: bool) -> str:
     """``json.dumps`` as the templates' ``tojson`` does it: key order kept, default separators."""
     return json.dumps(value, ensure_ascii=ascii_only)
@@ -50,11 +40,11 @@ def json_text(value: Json, *, ascii_only: bool) -> str:
 def tool_message(spec: ToolSpec) -> JsonObject:
     """A tool as the OpenAI API and ``apply_chat_template(tools=...)`` take it."""
     function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    return {"type": "function", "function": _well_formed_json(function)}
+    return {"type": "function", "function": well_formed_json(function)}
 
 
 def _result_text(result: ToolResult, wire: WireFormat, identifier: str) -> str:
-    content = _well_formed_json(result.content)
+    content = well_formed_json(result.content)
     if wire.syntax == "txagent" and result.call_index is not None:
         return json_text({"content": content, "call_id": identifier}, ascii_only=True)
     return content if isinstance(content, str) else json_text(content, ascii_only=False)
@@ -67,7 +57,7 @@ def _step_messages(step: Step, wire: WireFormat, ids: Sequence[str]) -> Iterator
         message: Message = {"role": "assistant", "content": well_formed(step.thought)}
         if step.calls:
             message["tool_calls"] = [
-                {"id": identifier, "type": "function", "function": _well_formed_json({"name": call.name, "arguments": call.arguments})}
+                {"id": identifier, "type": "function", "function": well_formed_json({"name": call.name, "arguments": call.arguments})}
                 for identifier, call in zip(ids, step.calls, strict=True)
             ]
         yield message

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txagent_train.core.records import FINISH, JsonObject, Step, ToolSpec
-from txagent_train.rendering.controls import Neutraliser, well_formed
+from txagent_train.rendering.controls import Neutraliser, well_formed, well_formed_json
 from txagent_train.rendering.messages import Message, json_text, tool_message
 from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, TOOL_CALLS_MARKER, WireFormat
 
@@ -102,14 +102,14 @@ def output_text(step: Step, answer: str | None, wire: WireFormat, cleaner: Clean
     ``answer`` is the answer of the trace where this is its last step.
     """
     thought = cleaner.text(well_formed(step.thought).strip())
-    calls = [(call.name, call.arguments) for call in step.calls]
+    calls = [(well_formed(call.name), well_formed_json(call.arguments)) for call in step.calls]
     if answer is not None:
         text = cleaner.text(well_formed(answer).strip())
         if wire.finish == "call":
             text = f"{FINAL_ANSWER_MARKER} {text}"
             calls = [(FINISH, {})]
         thought = f"{thought}\n\n{text}" if thought else text
-    texts = [cleaner.json(well_formed(_call_text(name, arguments, "", wire))) for name, arguments in calls]
+    texts = [cleaner.json(_call_text(name, arguments, "", wire)) for name, arguments in calls]
     body = _with_calls(thought, texts, wire)
     if step.reasoning.strip():
         return f"<think>\n{cleaner.text(well_formed(step.reasoning).strip())}\n</think>\n\n{body}"

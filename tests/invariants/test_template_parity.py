@@ -1,0 +1,109 @@
+"""Training ids = inference ids, for every frame and syntax, whatever the text holds."""
+
+from __future__ import annotations
+
+import itertools
+
+import jinja2
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.support.tokenizers import TOKENIZERS
+from tests.support.traces import odd_trace, traces
+from txagent_train.core.records import StepExample, Trace
+from txagent_train.data.decompose import decompose
+from txagent_train.rendering.controls import tokenizer_controls, well_formed, well_formed_json
+from txagent_train.rendering.renderer import Renderer
+from txagent_train.rendering.wire import FinishStyle, FrameName, SyntaxName, WireFormat
+
+FORMATS = list(itertools.product(TOKENIZERS, ["txagent", "hermes"], ["call", "text"]))
+_RENDERERS: dict[tuple[str, str, str], Renderer] = {}
+
+
+def renderer_for(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> Renderer:
+    key = (frame, syntax, finish)
+    if key not in _RENDERERS:
+        _RENDERERS[key] = Renderer(TOKENIZERS[frame](), WireFormat(frame, syntax, finish), seed=3)
+    return _RENDERERS[key]
+
+
+def template_ids(renderer: Renderer, example: StepExample) -> list[int]:
+    """The prompt of a step as a server makes it: messages and tools through the saved chat template."""
+    trace = example.trace
+    ids = renderer.tokenizer.apply_chat_template(
+        renderer.messages(trace_id=trace.id, system=trace.system, turns=example.history),
+        tools=renderer.template_tools(example.tools),
+        chat_template=renderer.chat_template,
+        add_generation_prompt=True,
+        return_dict=False,
+    )
+    return list(ids)
+
+
+def check_parity(renderer: Renderer, trace: Trace) -> None:
+    control_ids = {
+        token_id for token_id, token in renderer.tokenizer.added_tokens_decoder.items() if token.content.strip()
+    }
+    structure = {renderer.tokenizer.convert_tokens_to_ids(token) for token in renderer.frame.control_tokens}
+    syntax = {
+        renderer.tokenizer.convert_tokens_to_ids(token)
+        for token in ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+    }
+    for example in decompose(trace, seed=1, epoch=0):
+        rendered = renderer.render(example)
+        cut = rendered.loss_mask.index(True)
+        assert all(rendered.loss_mask[cut:]) and not any(rendered.loss_mask[:cut])
+        assert list(rendered.input_ids[:cut]) == template_ids(renderer, example)
+        assert rendered.input_ids[-1] == renderer.stop_token_id
+        output = rendered.input_ids[cut:-1]
+        assert not structure.intersection(output)
+        assert control_ids.intersection(rendered.input_ids) <= structure | syntax
+        parsed = renderer.parse(rendered.input_ids[cut:])
+        assert [(call.name, call.arguments) for call in parsed.step.calls] == [
+            (well_formed(call.name), well_formed_json(call.arguments)) for call in example.target.calls
+        ]
+        assert (parsed.answer is not None) == (example.is_final or (renderer.wire.finish == "text" and not parsed.step.calls))
+
+
+@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
+def test_the_odd_trace(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
+    trace = odd_trace()
+    check_parity(renderer_for(frame, syntax, finish), trace)
+    assert len(list(decompose(trace))) == 3  # the unparsable output is no target
+
+
+@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
+def test_any_trace(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
+    renderer = renderer_for(frame, syntax, finish)
+
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(traces())
+    def check(trace: Trace) -> None:
+        check_parity(renderer, trace)
+
+    check()
+
+
+@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
+def test_bare_jinja_differs_in_tojson_alone(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
+    """With the ``tojson`` of transformers, an environment that trims no blocks gives the same text."""
+    import json
+
+    renderer = renderer_for(frame, syntax, finish)
+    environment = jinja2.Environment()
+    environment.filters["tojson"] = lambda value, ensure_ascii=False: json.dumps(value, ensure_ascii=ensure_ascii)
+    example = list(decompose(odd_trace()))[-1]
+    values = {
+        "messages": renderer.messages(trace_id="odd", system=example.trace.system, turns=example.history),
+        "tools": renderer.template_tools(example.tools),
+        "add_generation_prompt": True,
+    }
+    text = environment.from_string(renderer.chat_template).render(**values)
+    ids = renderer.tokenizer.encode(text, add_special_tokens=False)
+    assert ids == template_ids(renderer, example)
+
+
+def test_control_strings_of_the_tokenizers_are_known() -> None:
+    small = tokenizer_controls(TOKENIZERS["llama3"]())
+    assert "<|eot_id|>" in small and "<|reserved_special_token_" in small
+    assert not any(text.startswith("<|reserved_special_token_") and text != "<|reserved_special_token_" for text in small)
