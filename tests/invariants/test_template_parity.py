@@ -8,22 +8,22 @@ import jinja2
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.support.tokenizers import TOKENIZERS
+from tests.support.tokenizers import FRAMES, TOKENIZERS
 from tests.support.traces import odd_trace, traces
 from txagent_train.core.records import StepExample, Trace
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering.controls import tokenizer_controls, well_formed, well_formed_json
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import FinishStyle, FrameName, SyntaxName, WireFormat
+from txagent_train.rendering.wire import FinishStyle, SyntaxName, WireFormat
 
 FORMATS = list(itertools.product(TOKENIZERS, ["txagent", "hermes"], ["call", "text"]))
 _RENDERERS: dict[tuple[str, str, str], Renderer] = {}
 
 
-def renderer_for(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> Renderer:
-    key = (frame, syntax, finish)
+def renderer_for(name: str, syntax: SyntaxName, finish: FinishStyle) -> Renderer:
+    key = (name, syntax, finish)
     if key not in _RENDERERS:
-        _RENDERERS[key] = Renderer(TOKENIZERS[frame](), WireFormat(frame, syntax, finish), seed=3)
+        _RENDERERS[key] = Renderer(TOKENIZERS[name](), WireFormat(FRAMES[name], syntax, finish), seed=3)
     return _RENDERERS[key]
 
 
@@ -62,19 +62,21 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
         assert [(call.name, call.arguments) for call in parsed.step.calls] == [
             (well_formed(call.name), well_formed_json(call.arguments)) for call in example.target.calls
         ]
-        assert (parsed.answer is not None) == (example.is_final or (renderer.wire.finish == "text" and not parsed.step.calls))
+        assert (parsed.answer is not None) == (
+            example.is_final or (renderer.wire.finish == "text" and not parsed.step.calls)
+        )
 
 
-@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
-def test_the_odd_trace(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
+@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
+def test_the_odd_trace(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
     trace = odd_trace()
-    check_parity(renderer_for(frame, syntax, finish), trace)
+    check_parity(renderer_for(name, syntax, finish), trace)
     assert len(list(decompose(trace))) == 3  # the unparsable output is no target
 
 
-@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
-def test_any_trace(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
-    renderer = renderer_for(frame, syntax, finish)
+@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
+def test_any_trace(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
+    renderer = renderer_for(name, syntax, finish)
 
     @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(traces())
@@ -84,12 +86,12 @@ def test_any_trace(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) ->
     check()
 
 
-@pytest.mark.parametrize(("frame", "syntax", "finish"), FORMATS)
-def test_bare_jinja_differs_in_tojson_alone(frame: FrameName, syntax: SyntaxName, finish: FinishStyle) -> None:
+@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
+def test_bare_jinja_differs_in_tojson_alone(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
     """With the ``tojson`` of transformers, an environment that trims no blocks gives the same text."""
     import json
 
-    renderer = renderer_for(frame, syntax, finish)
+    renderer = renderer_for(name, syntax, finish)
     environment = jinja2.Environment()
     environment.filters["tojson"] = lambda value, ensure_ascii=False: json.dumps(value, ensure_ascii=ensure_ascii)
     example = list(decompose(odd_trace()))[-1]
@@ -106,4 +108,6 @@ def test_bare_jinja_differs_in_tojson_alone(frame: FrameName, syntax: SyntaxName
 def test_control_strings_of_the_tokenizers_are_known() -> None:
     small = tokenizer_controls(TOKENIZERS["llama3"]())
     assert "<|eot_id|>" in small and "<|reserved_special_token_" in small
-    assert not any(text.startswith("<|reserved_special_token_") and text != "<|reserved_special_token_" for text in small)
+    assert not any(
+        text.startswith("<|reserved_special_token_") and text != "<|reserved_special_token_" for text in small
+    )

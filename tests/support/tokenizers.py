@@ -1,7 +1,7 @@
-"""Tokenizers for tests: the real one of SmolLM2 from its package, and a small one of Llama-3's kind.
+"""Tokenizers for tests: the real one of SmolLM2 from its package, and small ones of the kinds of Llama-3 and Qwen3.
 
-The latter has Llama-3.1's splitting pattern and control tokens over a vocabulary learnt from a few sentences: the
-cuts and merges at segment borders are of the same kind as with the real one.
+The small ones have Llama-3.1's splitting pattern (Qwen's differs in digits) and the real control tokens, over a
+vocabulary learnt from a few sentences: cuts and merges at segment borders are of the same kind as with the real ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from txagent_train.models.loading import load_tokenizer
+from txagent_train.rendering.wire import FrameName
 
 LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -28,8 +29,7 @@ def smollm2() -> PreTrainedTokenizerBase:
     return load_tokenizer("embedded:smollm2-135m-instruct")
 
 
-@lru_cache(maxsize=1)
-def small_llama3() -> PreTrainedTokenizerBase:
+def _small(special: list[str], merely_added: list[str], **tokens: str) -> PreTrainedTokenizerBase:
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -40,13 +40,25 @@ def small_llama3() -> PreTrainedTokenizerBase:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(_LEARNT_FROM * 20, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet))
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in merely_added])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **tokens)
+
+
+@lru_cache(maxsize=1)
+def small_llama3() -> PreTrainedTokenizerBase:
     named = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>", "<|start_header_id|>"]
     named += ["<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
     reserved = [f"<|reserved_special_token_{number}|>" for number in range(20)]
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in [*named, *reserved]])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>", clean_up_tokenization_spaces=False
-    )
+    return _small([*named, *reserved], [], bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
 
 
-TOKENIZERS = {"chatml": smollm2, "llama3": small_llama3}
+@lru_cache(maxsize=1)
+def small_qwen3() -> PreTrainedTokenizerBase:
+    """The words of the hermes syntax are tokens here, but not special ones, as in Qwen3."""
+    words = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+    return _small(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], words, eos_token="<|im_end|>")
+
+
+TOKENIZERS = {"smollm2": smollm2, "llama3": small_llama3, "qwen3": small_qwen3}
+FRAMES: dict[str, FrameName] = {"smollm2": "chatml", "llama3": "llama3", "qwen3": "chatml"}

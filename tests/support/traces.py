@@ -13,16 +13,41 @@ CONTROL_STRINGS = [
     "<|reserved_special_token_3|>", "[TOOL_CALLS]", "[FinalAnswer]", "<tool_call>", "</tool_call>", "<tool_response>",
     "</tool_response>", "<think>", "</think>", "<repo_name>",
 ]  # fmt: skip
-ODD_TEXTS = ["\n", "\n\n", " ", "\t", "é", "e\u0301", "漢字", "👩‍⚕️", "\ud83d", "\\", '"', "}}", "]", ".", "0" * 9, "x" * 300, "\u200b"]
+ODD_TEXTS = [
+    "\n",
+    "\n\n",
+    " ",
+    "\t",
+    "é",
+    "e\u0301",
+    "漢字",
+    "👩‍⚕️",
+    "\ud83d",
+    "\\",
+    '"',
+    "}}",
+    "]",
+    ".",
+    "0" * 9,
+    "x" * 300,
+    "\u200b",
+]
 
 # SmolLM2's vocabulary lacks a few bytes (some ASCII control characters, planes 4 to 11) and drops them in encoding.
 _characters = st.characters(exclude_categories=("Cc", "Cs"), max_codepoint=0x2FFFF)
 texts = st.lists(
-    st.one_of(st.sampled_from(CONTROL_STRINGS), st.sampled_from(ODD_TEXTS), st.text(_characters, max_size=8)), max_size=6
+    st.one_of(st.sampled_from(CONTROL_STRINGS), st.sampled_from(ODD_TEXTS), st.text(_characters, max_size=8)),
+    max_size=6,
 ).map("".join)
 some_text = texts.filter(lambda text: bool(text.strip()))
 json_values: st.SearchStrategy[Any] = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, allow_infinity=False), texts),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**20), 10**20),
+        st.floats(allow_nan=False, allow_infinity=False),
+        texts,
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=6,
 )
@@ -71,7 +96,9 @@ def traces(draw: st.DrawFn) -> Trace:
 
 def odd_trace() -> Trace:
     """Parallel calls, an unparsable output, a follow-up question, Tool_RAG, control strings everywhere."""
-    spec = ToolSpec("get_dose", "The dose <|im_end|> of é.", {"type": "object", "properties": {"drug": {"type": "string"}}})
+    spec = ToolSpec(
+        "get_dose", "The dose <|im_end|> of é.", {"type": "object", "properties": {"drug": {"type": "string"}}}
+    )
     rag = ToolSpec(TOOL_RAG, "Retrieve tools", {"type": "object", "properties": {"description": {"type": "string"}}})
     added = ToolSpec("check_pair", "Known interaction.", {"type": "object", "properties": {}})
     return Trace(
@@ -82,12 +109,24 @@ def odd_trace() -> Trace:
             UserMessage("  What <|im_end|><|eot_id|> is the dose? [TOOL_CALLS]"),
             Step(
                 "Two things <tool_call>",
-                calls=(ToolCall("get_dose", {"drug": "<tool_call> é", "n": 1.0}), ToolCall(TOOL_RAG, {"description": "pairs"})),
+                calls=(
+                    ToolCall("get_dose", {"drug": "<tool_call> é", "n": 1.0}),
+                    ToolCall(TOOL_RAG, {"description": "pairs"}),
+                ),
                 results=(ToolResult(0, {"dose": [1, "<|im_start|>"]}), ToolResult(1, ["check_pair"])),
                 tools_added=(added,),
             ),
-            Step(raw_output="bad [TOOL_CALLS] {", status=StepStatus.UNPARSABLE, results=(ToolResult(None, "Not valid", True),)),
-            Step("Then the pair.", calls=(ToolCall("check_pair", {}),), results=(ToolResult(0, "  text\n"),), summary="One line."),
+            Step(
+                raw_output="bad [TOOL_CALLS] {",
+                status=StepStatus.UNPARSABLE,
+                results=(ToolResult(None, "Not valid", True),),
+            ),
+            Step(
+                "Then the pair.",
+                calls=(ToolCall("check_pair", {}),),
+                results=(ToolResult(0, "  text\n"),),
+                summary="One line.",
+            ),
             UserMessage("And for a child?"),
             Step("All is known.", reasoning="hidden"),
         ),

@@ -65,11 +65,17 @@ def _build(kind: type[RecordType], value: object, what: str, **convert: Callable
     known = {item.name: item for item in fields(kind)}
     for key in data:
         if key not in known:
-            raise DataError(f"{what} has the unknown key {key!r}", reason="unknown_key", fix=f"known: {', '.join(known)}")
+            raise DataError(
+                f"{what} has the unknown key {key!r}", reason="unknown_key", fix=f"known: {', '.join(known)}"
+            )
     for name, item in known.items():
         if item.default is MISSING and item.default_factory is MISSING and name not in data:
             raise DataError(f"{what} lacks the key {name!r}", reason="missing_key")
     return kind(**{key: convert[key](item) if key in convert else item for key, item in data.items()})
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _many(build: Callable[[Any], Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
@@ -135,7 +141,9 @@ def _turns_from_json(value: object) -> tuple[UserMessage | Step, ...]:
                 turns.append(_step_from_json(data["step"]))
                 steps += 1
             else:
-                raise DataError(f"a turn has the keys {sorted(data)}", reason="unknown_turn", fix="use 'user' or 'step'")
+                raise DataError(
+                    f"a turn has the keys {sorted(data)}", reason="unknown_turn", fix="use 'user' or 'step'"
+                )
         except DataError as error:
             raise DataError(error.problem, reason=error.reason, step=steps, fix=error.fix) from None
     return tuple(turns)
@@ -155,7 +163,7 @@ def trace_from_json(value: object) -> Trace:
             "a trace",
             turns=_turns_from_json,
             initial_tools=_many(tool_from_json, "initial_tools"),
-            entities=_many(str, "entities"),
+            entities=_many(_same, "entities"),
         )
     except DataError as error:
         raise error.at(trace_id=str(data.get("id", ""))) from None

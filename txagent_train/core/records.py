@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from txagent_train.core.errors import DataError
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = dict[str, Any]
 
 TOOL_RAG = "Tool_RAG"
@@ -69,6 +69,16 @@ def check_json(value: object, what: str) -> None:
 def _check_text(value: object, what: str) -> None:
     if not isinstance(value, str):
         raise DataError(f"{what} must be text, not {type(value).__name__}", reason="wrong_type")
+
+
+def _check_optional_text(value: object, what: str) -> None:
+    if value is not None:
+        _check_text(value, what)
+
+
+def _check_flag(value: object, what: str) -> None:
+    if not isinstance(value, bool):
+        raise DataError(f"{what} must be true or false, not {value!r}", reason="wrong_type")
 
 
 def _check_tuple(value: object, kind: type | tuple[type, ...], what: str) -> None:
@@ -133,6 +143,8 @@ class ToolResult:
     def __post_init__(self) -> None:
         if self.call_index is not None and (isinstance(self.call_index, bool) or not isinstance(self.call_index, int)):
             raise DataError("call_index must be an integer or null", reason="wrong_type")
+        _check_flag(self.is_error, "is_error")
+        _check_flag(self.truncated, "truncated")
         check_json(self.content, "the content of a tool result")
 
 
@@ -171,6 +183,9 @@ class Step:
     def __post_init__(self) -> None:
         _check_text(self.thought, "the thought of a step")
         _check_text(self.reasoning, "the reasoning of a step")
+        _check_optional_text(self.summary, "the summary of a step")
+        _check_optional_text(self.raw_output, "the raw_output of a step")
+        _check_flag(self.train, "train")
         _check_tuple(self.calls, ToolCall, "calls")
         _check_tuple(self.results, ToolResult, "results")
         _check_tuple(self.tools_added, ToolSpec, "tools_added")
@@ -231,6 +246,15 @@ class Trace:
         try:
             _check_tuple(self.turns, (UserMessage, Step), "turns")
             _check_tuple(self.initial_tools, ToolSpec, "initial_tools")
+            _check_tuple(self.entities, str, "entities")
+            for name in ("question_id", "source", "teacher", "license"):
+                _check_text(getattr(self, name), name)
+            _check_optional_text(self.answer, "the answer")
+            _check_optional_text(self.system, "the system prompt")
+            if isinstance(self.round, bool) or not isinstance(self.round, int):
+                raise DataError(f"round must be an integer, not {self.round!r}", reason="wrong_type")
+            if not isinstance(self.metadata, dict):
+                raise DataError("metadata must be an object", reason="wrong_type")
             check_json(self.metadata, "metadata")
         except DataError as error:
             raise error.at(trace_id=self.id) from None
@@ -246,11 +270,15 @@ class Trace:
             if not self.answer.strip():
                 raise DataError("the answer is empty", reason="empty_answer", trace_id=self.id)
             if not isinstance(last, Step) or last.calls:
-                raise DataError("an answer needs a last step without calls", reason="answer_misplaced", trace_id=self.id)
+                raise DataError(
+                    "an answer needs a last step without calls", reason="answer_misplaced", trace_id=self.id
+                )
         for index, step in enumerate(self.steps):
             is_answer = step is last and self.answer is not None
             if not (step.calls or step.thought.strip() or step.raw_output is not None or is_answer):
-                raise DataError("the step says nothing and calls nothing", reason="empty_step", trace_id=self.id, step=index)
+                raise DataError(
+                    "the step says nothing and calls nothing", reason="empty_step", trace_id=self.id, step=index
+                )
             if step.unanswered and step is not last:
                 raise DataError(
                     f"call {step.unanswered[0]} ({step.calls[step.unanswered[0]].name}) has no result",
@@ -275,8 +303,10 @@ class Trace:
 
     @property
     def is_complete(self) -> bool:
-        """Ends in an answer, or is single-hop: its only step's calls are what was asked for."""
-        return self.answer is not None or (len(self.steps) == 1 and bool(self.steps[0].calls))
+        """Ends in an answer, or is single-hop: one step, whose calls are what was asked for and got no result."""
+        if self.answer is not None:
+            return True
+        return len(self.steps) == 1 and bool(self.steps[0].calls) and not self.steps[0].results
 
     def tools(self) -> Iterator[ToolSpec]:
         """Every tool of the trace, each name once, in order of appearance."""

@@ -57,7 +57,11 @@ def _step_messages(step: Step, wire: WireFormat, ids: Sequence[str]) -> Iterator
         message: Message = {"role": "assistant", "content": well_formed(step.thought)}
         if step.calls:
             message["tool_calls"] = [
-                {"id": identifier, "type": "function", "function": well_formed_json({"name": call.name, "arguments": call.arguments})}
+                {
+                    "id": identifier,
+                    "type": "function",
+                    "function": well_formed_json({"name": call.name, "arguments": call.arguments}),
+                }
                 for identifier, call in zip(ids, step.calls, strict=True)
             ]
         yield message
@@ -69,7 +73,9 @@ def _step_messages(step: Step, wire: WireFormat, ids: Sequence[str]) -> Iterator
         yield {"role": "tool", "content": _result_text(result, wire, identifier)}
 
 
-def to_messages(*, wire: WireFormat, seed: int, trace_id: str, system: str | None, turns: Sequence[Turn]) -> list[Message]:
+def to_messages(
+    *, wire: WireFormat, seed: int, trace_id: str, system: str | None, turns: Sequence[Turn]
+) -> list[Message]:
     """The messages of a conversation so far, ready for the chat template."""
     messages: list[Message] = []
     if system is not None and system.strip():

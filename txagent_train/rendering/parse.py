@@ -110,7 +110,10 @@ def parse_output(text: str, wire: WireFormat) -> ParsedOutput:
         before, calls = _split(body)
     except _Unreadable:
         if wire.finish == "call" and FINAL_ANSWER_MARKER in body:
-            before, calls = re.split(r"\[TOOL_CALLS\]|<tool_call>", body)[0], []  # a broken Finish call ends it all the same
+            before, calls = (
+                re.split(r"\[TOOL_CALLS\]|<tool_call>", body)[0],
+                [],
+            )  # a broken Finish call ends it all the same
         else:
             return _unparsable(text)
     parsed = _read(before, calls, wire)

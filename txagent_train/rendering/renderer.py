@@ -62,7 +62,9 @@ class Renderer:
 
     # ---- inference and training ----
 
-    def prompt_ids(self, *, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]) -> list[int]:
+    def prompt_ids(
+        self, *, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]
+    ) -> list[int]:
         """The ids of the prompt of the next step: everything so far, and the header of the assistant."""
         ids, _ = self._prompt(trace_id, system, tools, turns)
         return ids

@@ -150,20 +150,22 @@ def chat_template(wire: WireFormat, foreign: Neutraliser, system: Neutraliser) -
     words = {
         "__TOOL_CALLS__": _jinja(TOOL_CALLS_MARKER),
         "__TOOL_ROLE__": _jinja(wire.tool_role),
-        "__TOOL_LINE__": "tool_line(tool)" if txagent else "'{\"type\": \"function\", \"function\": ' ~ tool_line(tool) ~ '}'",
+        "__TOOL_LINE__": "tool_line(tool)"
+        if txagent
+        else '\'{"type": "function", "function": \' ~ tool_line(tool) ~ \'}\'',
         "__BEFORE_TOOLS__": _jinja("\n" if txagent else "\n\n"),
         "__TOOLS_OPEN__": _jinja("" if txagent else HERMES_TOOLS_BEFORE),
         "__TOOLS_CLOSE__": _jinja("" if txagent else HERMES_TOOLS_AFTER),
         "__TOOL_BRANCH__": (_TXAGENT_TOOL if txagent else _HERMES_TOOL).rstrip("\n"),
     }
-    role_end = frame.role_close + frame.after_role
+    opening = f"{_jinja(frame.open)} ~ role ~ {_jinja(frame.role_close + frame.after_role)}"
     body = "".join(
         [
-            f"{{#- Wire format of txagent-train: frame {wire.frame}, syntax {wire.syntax}, finish {wire.finish}. -#}}\n",
+            f"{{#- txagent-train: frame {wire.frame}, syntax {wire.syntax}, finish {wire.finish} -#}}\n",
             f"{{%- set breaks = {_pairs(foreign.plain)} -%}}\n",
             f"{{%- set escapes = {_pairs(foreign.json)} -%}}\n",
             f"{{%- set system_breaks = {_pairs(system.plain)} -%}}\n",
-            f"{{%- macro open(role) -%}}{{{{- {_jinja(frame.open)} ~ role ~ {_jinja(role_end)} -}}}}{{%- endmacro -%}}\n",
+            f"{{%- macro open(role) -%}}{{{{- {opening} -}}}}{{%- endmacro -%}}\n",
             f"{{%- set close = {_jinja(frame.close + frame.after_close)} -%}}\n",
             _MACROS,
             _TXAGENT_MACROS if txagent else _HERMES_MACROS,

@@ -130,7 +130,7 @@ def wire_format_for(
         fitting = [name for name, item in FRAMES.items() if all(token in vocabulary for token in item.control_tokens)]
         if not fitting:
             raise ModelError(
-                f"the tokenizer of {tokenizer.name_or_path} has the control tokens of no known frame ({', '.join(FRAMES)})",
+                f"the tokenizer of {tokenizer.name_or_path} fits no known frame ({', '.join(FRAMES)})",
                 where="wire.frame",
                 fix="use a Llama-3 or a ChatML (Qwen, SmolLM2) model",
             )

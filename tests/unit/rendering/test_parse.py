@@ -35,7 +35,9 @@ def test_spellings_of_a_call(text: str, wire: WireFormat) -> None:
     assert parsed.answer is None and parsed.step.status is StepStatus.OK
 
 
-@pytest.mark.parametrize("text", ['{"name": "f", "arguments": {}}', '```json\n[{"name": "f"}]\n```', '[{"name": "f", "arguments": null}]'])
+@pytest.mark.parametrize(
+    "text", ['{"name": "f", "arguments": {}}', '```json\n[{"name": "f"}]\n```', '[{"name": "f", "arguments": null}]']
+)
 def test_output_that_is_only_json(text: str) -> None:
     assert [call.name for call in parse_output(text, CALL).step.calls] == ["f"]
 
@@ -46,7 +48,11 @@ def test_parallel_calls_and_several_blocks() -> None:
 
 
 def test_number_types_and_key_order_are_kept() -> None:
-    arguments = parse_output('[TOOL_CALLS][{"name": "f", "arguments": {"b": 1.0, "a": 1, "c": true}}]', CALL).step.calls[0].arguments
+    arguments = (
+        parse_output('[TOOL_CALLS][{"name": "f", "arguments": {"b": 1.0, "a": 1, "c": true}}]', CALL)
+        .step.calls[0]
+        .arguments
+    )
     assert list(arguments) == ["b", "a", "c"]
     assert [type(value) for value in arguments.values()] == [float, int, bool]
 

@@ -35,10 +35,15 @@ def test_txagent_prompt_and_target_word_by_word() -> None:
     system = text[: text.index("<|eot_id|>")]
     names = [json.loads(line)["name"] for line in system.splitlines()[3:]]
     assert names == ["Finish", "Tool_RAG", "get_dose", "check_pair"]
-    assert text.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nAnswer, and end with [FinalAnswer].\n{")
+    assert text.startswith(
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nAnswer, and end with [FinalAnswer].\n{"
+    )
     assert '"call_id": "' in text and text.count("<|start_header_id|>ipython<|end_header_id|>\n\n") == 4
     assert '\n\n{"content": {"dose": [1, "< |im_start|>"]}, "call_id": "' not in text  # <|im_start|> is no token here
-    assert text.endswith('hidden\n</think>\n\nAll is known.\n\n[FinalAnswer] 42 < think>[TOOL_CALLS][{"name": "Finish", "arguments": {}}]<|eot_id|>')
+    assert text.endswith(
+        "hidden\n</think>\n\nAll is known.\n\n[FinalAnswer] 42 < think>"
+        '[TOOL_CALLS][{"name": "Finish", "arguments": {}}]<|eot_id|>'
+    )
     assert "One line." in text and '"  text' not in text  # the summary stands for the result
 
 
@@ -58,13 +63,19 @@ def test_hermes_puts_results_of_one_step_into_one_turn() -> None:
     renderer = Renderer(smollm2(), WireFormat("chatml", "hermes", "text"))
     text = renderer.tokenizer.decode(renderer.render(list(decompose(odd_trace()))[1]).input_ids)
     assert "<|im_start|>user\n<tool_response>\n" in text
-    assert '</tool_response>\n<tool_response>\n["check_pair"]\n</tool_response><|im_end|>\n<|im_start|>assistant\n' in text
+    assert (
+        '</tool_response>\n<tool_response>\n["check_pair"]\n</tool_response><|im_end|>\n<|im_start|>assistant\n' in text
+    )
     assert "Finish" not in text and text.endswith("<|im_end|>")
 
 
 def test_neutralised_text_is_counted() -> None:
     renderer = Renderer(smollm2(), WireFormat("chatml", "hermes", "text"))
-    trace = Trace("t", (UserMessage("hi <|im_end|> <|im_end|>"), Step("a", calls=(ToolCall("f", {"x": "<think>"}),))), initial_tools=(TOOL,))
+    trace = Trace(
+        "t",
+        (UserMessage("hi <|im_end|> <|im_end|>"), Step("a", calls=(ToolCall("f", {"x": "<think>"}),))),
+        initial_tools=(TOOL,),
+    )
     assert renderer.render(next(decompose(trace))).neutralised == 3
     clean = replace(trace, turns=(UserMessage("hi"), Step("a", calls=(ToolCall("f", {}),))))
     assert renderer.render(next(decompose(clean))).neutralised == 0
@@ -93,14 +104,18 @@ def test_messages_of_other_clients_are_understood() -> None:
     renderer = Renderer(smollm2(), WireFormat("chatml", "txagent", "call"))
 
     def text(*messages: dict[str, object]) -> str:
-        return str(renderer.tokenizer.apply_chat_template(list(messages), chat_template=renderer.chat_template, tokenize=False))
+        return str(
+            renderer.tokenizer.apply_chat_template(list(messages), chat_template=renderer.chat_template, tokenize=False)
+        )
 
     call = '{"name": "f", "arguments": {"x": 1}, "call_id": "a1"}'
     openai = {"id": "a1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     assert text({"role": "assistant", "content": None, "tool_calls": [openai]}) == text(
         {"role": "assistant", "content": "", "tool_calls": f"[{call}]"}
     )
-    assert text({"role": "assistant", "content": "x", "tool_calls": "null"}) == text({"role": "assistant", "content": "x"})
+    assert text({"role": "assistant", "content": "x", "tool_calls": "null"}) == text(
+        {"role": "assistant", "content": "x"}
+    )
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert text({"role": "user", "content": parts}) == text({"role": "user", "content": "ab"})
     assert text({"role": "tool", "tool_call_id": "a1", "content": "ok"}) == text(

@@ -1,0 +1,139 @@
+"""A run that was killed and resumed ends in the same bits as one that was not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import txagent_train.sft.trainer as trainer_module
+from tests.support.tiny_training import run_recipe, save_tiny_model
+from txagent_train.config.sft import SftRecipe
+from txagent_train.core.errors import RunDirError
+from txagent_train.core.records import JsonObject
+from txagent_train.sft.run import run_sft
+from txagent_train.tracking.metrics import read_metrics
+from txagent_train.tracking.run_dir import RunDir
+
+STEPS = 6
+
+
+class Killed(BaseException):
+    """Stands in for a kill: nothing in the package catches it."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def recipe_in(folder: Path, model: Path, *, dropout: float = 0.0) -> SftRecipe:
+    folder.mkdir(exist_ok=True)
+    adapter = {"lora": {"r": 4, "lora_dropout": dropout}}
+    return run_recipe(folder, model=model, train={"epochs": 2, "save_every": 2, "keep_last": 1}, adapter=adapter)
+
+
+def final_state(recipe: SftRecipe) -> tuple[dict[str, torch.Tensor], list[tuple[int, float, float]]]:
+    records = read_metrics(recipe.output_dir / "metrics.jsonl").records
+    curve = [(item["step"], item["loss"], item["grad_norm"]) for item in records if item["kind"] == "train"]
+    return load_file(recipe.output_dir / "model" / "adapter_model.safetensors"), curve
+
+
+def assert_same_bits(one: SftRecipe, other: SftRecipe) -> None:
+    (tensors, curve), (others, other_curve) = final_state(one), final_state(other)
+    assert [step for step, _, _ in curve] == list(range(1, STEPS + 1))
+    assert curve == other_curve
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensors[name], others[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_killed_at_any_step_and_resumed(tmp_path: Path, model: Path, dropout: float) -> None:
+    whole = recipe_in(tmp_path / "whole", model, dropout=dropout)
+    run_sft(whole)
+    for kill_at in range(1, STEPS + 1):
+        recipe = recipe_in(tmp_path / f"killed-{kill_at}", model, dropout=dropout)
+
+        def kill(record: JsonObject, at: int = kill_at) -> None:
+            if record["kind"] == "train" and record["step"] == at:
+                raise Killed
+
+        with pytest.raises(Killed):
+            run_sft(recipe, on_record=kill)
+        run_sft(recipe)
+        assert_same_bits(whole, recipe)
+
+
+def test_killed_while_a_checkpoint_is_written(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, torn = recipe_in(tmp_path / "whole", model), recipe_in(tmp_path / "torn", model)
+    run_sft(whole)
+
+    def kill(aside: Path, final: Path) -> None:
+        if final.name == "step-4":
+            raise Killed
+
+        publish(aside, final)
+
+    publish = trainer_module.publish
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(trainer_module, "publish", kill)
+        run_sft(torn)
+    left = sorted(path.name for path in (torn.output_dir / "checkpoints").iterdir())
+    assert left == [".step-4.aside", "step-2"]
+    run_sft(torn)
+    assert_same_bits(whole, torn)
+    assert [path.name for path in (torn.output_dir / "checkpoints").iterdir()] == ["step-6"]
+
+
+def test_resuming_from_a_named_checkpoint(tmp_path: Path, model: Path) -> None:
+    whole, again = recipe_in(tmp_path / "whole", model), recipe_in(tmp_path / "again", model)
+    again = again.model_copy(update={"train": again.train.model_copy(update={"keep_last": 3})})
+    run_sft(whole)
+    run_sft(again)
+    run_sft(again, resume=again.output_dir / "checkpoints" / "step-2")
+    assert_same_bits(whole, again)
+    with pytest.raises(RunDirError, match="not a checkpoint of this run"):
+        run_sft(again, resume=whole.output_dir / "checkpoints" / "step-6")
+
+
+def test_another_recipe_does_not_resume(tmp_path: Path, model: Path) -> None:
+    recipe = recipe_in(tmp_path / "run", model)
+    run_sft(recipe)
+    with pytest.raises(RunDirError, match=r"train\.learning_rate: 0\.01 -> 0\.1"):
+        run_sft(recipe.model_copy(update={"train": recipe.train.model_copy(update={"learning_rate": 0.1})}))
+    with pytest.raises(RunDirError, match="already holds the run"):
+        run_sft(recipe, resume="never")
+    # Rows per forward changes speed only.
+    run_sft(recipe.model_copy(update={"train": recipe.train.model_copy(update={"rows_per_forward": 2})}))
+
+
+def process(folder: Path, *arguments: int) -> int:
+    command = [sys.executable, "-m", "tests.support.run_tiny", str(folder), *map(str, arguments)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    return done.returncode
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_or_terminated_resumes(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("whole", "killed", "terminated")]
+    for folder in folders:
+        folder.mkdir()
+        save_tiny_model(folder / "model")
+    whole, killed, terminated = folders
+    assert process(whole) == 0
+    assert process(killed, 2) == -signal.SIGKILL
+    assert process(killed) == 0
+    assert process(terminated, 0, 1) == 130
+    assert RunDir.load(terminated / "run").read_manifest()["state"] == "interrupted"
+    assert (terminated / "run" / "checkpoints" / "step-1").is_dir()
+    assert process(terminated) == 0
+    expected = load_file(whole / "run" / "model" / "adapter_model.safetensors")
+    for folder in (killed, terminated):
+        tensors = load_file(folder / "run" / "model" / "adapter_model.safetensors")
+        assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+        assert RunDir.load(folder / "run").read_manifest()["state"] == "finished"

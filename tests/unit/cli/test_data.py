@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.openai_records import assistant, call, record, tool, user, write_lines
+from txagent_train.cli.data import app
+from txagent_train.core.errors import DataError, UserError
+
+RUNNER = CliRunner()
+CUT_SHORT = [user(), assistant(None, call()), tool(), assistant(None, call()), tool()]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    questions = [[user(f"Question {n}?"), assistant("Yes.")] for n in range(10)]
+    records = [record(f"t{n}", messages) for n, messages in enumerate(questions)]
+    return write_lines(tmp_path / "in.jsonl", [*records, record("cut", CUT_SHORT), record("empty", [])])
+
+
+def _json(*arguments: object) -> dict[str, object]:
+    result = RUNNER.invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    out = json.loads(result.stdout)
+    assert isinstance(out, dict)
+    return out
+
+
+def test_import_stats_split(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    report = _json("import", source, "--out", out)
+    assert (report["read"], report["accepted"], report["out"]) == (12, 10, str(out))
+    assert report["dropped"] == {"incomplete": 1, "empty_trace": 1}
+    assert _json("stats", out)["traces"] == 10
+    assert _json("stats", source, "--format", "openai")["incomplete"] == 1
+    assert _json("split", out, "--out", tmp_path / "split", "--fraction", "0.2")["heldout"] == 2
+    assert _json("import", source, "--out", out, "--keep-incomplete", "--overwrite")["accepted"] == 11
+
+
+def test_tables_show_the_same_numbers(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    shown = RUNNER.invoke(app, ["import", str(source), "--out", str(out)], catch_exceptions=False).stdout
+    assert "read 12, accepted 10" in shown
+    assert "incomplete" in shown and "out.jsonl.dropped.jsonl" in shown
+    assert "complete" in RUNNER.invoke(app, ["stats", str(out)], catch_exceptions=False).stdout
+    folder = tmp_path / "split"
+    assert "held out" in RUNNER.invoke(app, ["split", str(out), "--out", str(folder)], catch_exceptions=False).stdout
+
+
+def test_names_from_files_are_not_read_as_markup(tmp_path: Path) -> None:
+    messages = [user(), assistant(None, call("[bold]x[/nonsense]", "{}")), tool(), assistant("a")]
+    source = write_lines(tmp_path / "in.jsonl", [record("t", messages)])
+    result = RUNNER.invoke(app, ["stats", str(source), "--format", "openai"], catch_exceptions=False)
+    assert "[bold]x[/nonsense]" in result.stdout
+
+
+def test_nothing_accepted_is_said_aloud(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("t", [])])
+    result = RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")], catch_exceptions=False)
+    assert "No record was accepted" in result.stderr
+
+
+def test_faults_of_the_file_and_the_options_are_user_errors(source: Path, tmp_path: Path) -> None:
+    source.write_text(source.read_text()[:-30])
+    assert isinstance(
+        RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")]).exception, DataError
+    )
+    assert isinstance(RUNNER.invoke(app, ["stats", str(source), "--format", "nonsense"]).exception, UserError)
+    assert RUNNER.invoke(app, ["import", str(source), "--out", "x", "--invalid-calls", "maybe"]).exit_code == 2
+
+
+def test_heavy_libraries_are_not_imported() -> None:
+    code = "import sys, txagent_train.cli.data; print(sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.config.conftest import SMALLEST, Load, Problems
+from txagent_train.config.loading import FREE_ON_RESUME, fingerprint, load_recipe, to_yaml
+from txagent_train.core.errors import RecipeError
+
+
+def test_every_problem_is_reported_at_once(problems: Problems) -> None:
+    found = problems(
+        """\
+adapter:
+  method: full
+  init_from: start
+  lora: {use_dorra: true, r: 0}
+train:
+  learning_rat: 1
+  epochs: x
+  eval_every: 5
+model: {name_or_path: twice}
+""",
+        overrides=["data.sources.0.format=opnai", "nonsense"],
+    )
+    assert found == [
+        "model: stands twice, first in line 4 (line 15)",
+        "nonsense: an override is written key=value, as in train.epochs=2",
+        "data.sources.0.format: must be native | openai, not the text 'opnai' (override); did you mean openai?",
+        "adapter.init_from: an adapter cannot start a full fine-tune; merge it into the model first (line 9)",
+        "adapter.lora.r: must be at least 1, not 0 (line 10)",
+        "adapter.lora.use_dorra: peft.LoraConfig has no such option; did you mean adapter.lora.use_dora? (line 10)",
+        "train.learning_rat: unknown key (line 12); did you mean train.learning_rate?",
+        "train.epochs: must be a whole number, not the text 'x' (line 13)",
+        "train.eval_every: there is nothing to evaluate on; name held-out files in data.eval (line 14)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ("train: {learning_rat: 1}", "; did you mean train.learning_rate?"),
+        ("learning_rate: 1", "; did you mean train.learning_rate?"),
+        ("train: {max_length: 5}", "; did you mean data.max_length?"),
+        ("format: native", "; did you mean data.sources.0.format?"),
+        ("wire: {zzz: 1}", "; known: frame, syntax, finish"),
+    ],
+)
+def test_an_unknown_key_comes_with_the_nearest_right_one(problems: Problems, more: str, hint: str) -> None:
+    (problem,) = problems(more)
+    assert problem.endswith(f"unknown key (line 7){hint}")
+
+
+def test_missing_keys_are_named_with_their_section(problems: Problems) -> None:
+    assert problems(whole="kind: sft\nname: x\nmodel:\n  dtype: auto\ndata: {sources: []}") == [
+        "output_dir: missing (line 1)",
+        "model.name_or_path: missing (line 3)",
+        "data.sources: must have at least 1 item (line 5)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("whole", "problem"),
+    [
+        ("", "the recipe is empty"),
+        ("- a", "the recipe must be a mapping of keys to values"),
+        ("name: x", "kind: missing; known: sft"),
+        ("kind: stf", "kind: 'stf' is not a kind of recipe (line 1); known: sft"),
+        ("kind: [sft]", "kind: ['sft'] is not a kind of recipe (line 1); known: sft"),
+        ("kind: sft\nname: [x", "not YAML: expected ',' or ']', but got '<stream end>' (line 2)"),
+        ("kind: sft\nextends: [a]", "extends: must be the path of one recipe (line 2)"),
+    ],
+)
+def test_recipes_that_cannot_be_validated_at_all(problems: Problems, whole: str, problem: str) -> None:
+    assert problem in problems(whole=whole)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no such file"):
+        load_recipe(tmp_path / "none.yaml")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path)
+    (tmp_path / "utf16.yaml").write_text(SMALLEST, encoding="utf-16")
+    with pytest.raises(RecipeError, match="not a UTF-8 text"):
+        load_recipe(tmp_path / "utf16.yaml")
+
+
+def test_extends_merges_a_chain(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/one.yaml").write_text(SMALLEST + "train: {epochs: 2, weight_decay: 0.1}\n")
+    (tmp_path / "base/two.yaml").write_text("extends: one.yaml\ntrain: {epochs: 3, learning_rat: 1}\n")
+    top = tmp_path / "top.yaml"
+    top.write_text("extends: base/two.yaml\nname: top\ntrain: {traces_per_step: 4, epochs: x}\n")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(top)
+    assert sorted(caught.value.problems) == [
+        "train.epochs: must be a whole number, not the text 'x' (line 3)",
+        f"train.learning_rat: unknown key (line 2 of {tmp_path}/base/two.yaml); did you mean train.learning_rate?",
+    ]
+    (tmp_path / "base/two.yaml").write_text("extends: one.yaml\ntrain: {epochs: 3}\n")
+    recipe = load_recipe(top, ["train.epochs=5"])
+    assert recipe.name == "top"
+    train = recipe.train
+    assert (train.epochs, train.weight_decay, train.traces_per_step, train.warmup_ratio) == (5, 0.1, 4, 0.1)
+
+
+def test_extends_finds_cycles_and_missing_bases(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(RecipeError, match=r"extends: a cycle, a.yaml -> b.yaml -> a.yaml"):
+        load_recipe(tmp_path / "a.yaml")
+    (tmp_path / "c.yaml").write_text("kind: sft\nextends: none.yaml\n")
+    with pytest.raises(RecipeError, match=r"extends: no such file: .*none.yaml \(line 2\)"):
+        load_recipe(tmp_path / "c.yaml")
+
+
+def test_the_resolved_recipe_is_read_back_unchanged(load: Load, tmp_path: Path) -> None:
+    recipe = load(
+        "seed: 3\nadapter: {lora: {use_dora: true, target_modules: all-linear}}\n"
+        "tracking: {wandb: off, tags: ['2e-4', 'null']}\ntrain: {learning_rate: 1e-5}"
+    )
+    written = tmp_path / "elsewhere" / "resolved.yaml"
+    written.parent.mkdir()
+    written.write_text(to_yaml(recipe))
+    assert load_recipe(written) == recipe
+
+
+def test_the_fingerprint_changes_with_what_is_learned_only(load: Load) -> None:
+    first = fingerprint(load())
+    assert first == fingerprint(load())
+    same = [f"{section}.{key}=7" for section, keys in FREE_ON_RESUME.items() for key in keys if section == "train"]
+    same += ["model.gradient_checkpointing=true", "name=other", "output_dir=elsewhere", "tracking.wandb=off"]
+    same += ["data.eval=[{path: held.jsonl}]"]
+    without_eval = {**first["data"], "eval": None}
+    again = fingerprint(load(overrides=same))
+    assert {**again, "data": {**again["data"], "eval": None}} == {**first, "data": without_eval}
+    for change in (
+        "seed=1",
+        "model.dtype=float32",
+        "adapter.lora.r=4",
+        "wire.finish=text",
+        "data.shuffle_tools=false",
+        "data.sources.0.weight=2",
+        "train.epochs=2",
+        "train.traces_per_step=2",
+        "train.learning_rate=1",
+    ):
+        assert fingerprint(load(overrides=[change])) != first, change
+
+
+def test_reading_recipes_imports_no_torch() -> None:
+    code = (
+        "import sys; from txagent_train.config.loading import load_recipe\n"
+        "from txagent_train.config.shipped import shipped_recipe\n"
+        "load_recipe(shipped_recipe('quickstart'), ['adapter.lora.use_dora=true'])\n"
+        "print(sorted({'torch', 'transformers', 'datasets', 'peft', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.openai_records import assistant, call, record, tool, user, write_lines
+from txagent_train.core.codec import trace_to_json
+from txagent_train.core.errors import DataError, UserError
+from txagent_train.core.records import Trace
+from txagent_train.data.loading import ImportReport, dropped_path, import_traces, load_traces
+from txagent_train.data.reading import read_jsonl
+
+UNDECLARED = [user(), assistant(None, call("order_blood_test")), tool(), assistant("Done.")]
+CUT_SHORT = [user(), assistant(None, call()), tool(), assistant(None, call()), tool()]
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "arguments not json": (
+        record("bad", [user(), assistant(None, call(arguments="{")), tool(), assistant("a")]),
+        "arguments_not_json",
+    ),
+    "undeclared tool": (record("bad", UNDECLARED), "undeclared_tool"),
+    "missing argument": (
+        record("bad", [user(), assistant(None, call(arguments="{}")), tool(), assistant("a")]),
+        "invalid_arguments",
+    ),
+    "response without call": (
+        record("bad", [user(), assistant(None, call()), tool(), tool(id="c9"), assistant("a")]),
+        "result_without_call",
+    ),
+    "call without response": (
+        record("bad", [user(), assistant(None, call()), assistant(None, call(id="c2")), tool(id="c2"), assistant("a")]),
+        "call_without_result",
+    ),
+    "duplicate call id": (
+        record("bad", [user(), assistant(None, call(), call()), tool(), tool(), assistant("a")]),
+        "duplicate_call_id",
+    ),
+    "empty": (record("bad", []), "empty_trace"),
+    "no final answer": (record("bad", CUT_SHORT), "incomplete"),
+    "ends with the user": (record("bad", [user(), assistant("Anything else?"), user("No.")]), "incomplete"),
+    "unknown role": (record("bad", [user(), {"role": "observer", "content": "x"}, assistant("a")]), "unknown_role"),
+    "null final content": (record("bad", [user(), assistant(None)]), "empty_answer"),
+    "half a character": (record("bad", [user("\ud83d?"), assistant("a")]), "lone_surrogate"),
+    "the name Finish": (
+        record("bad", [user(), assistant(None, call("Finish", "{}")), tool(), assistant("a")]),
+        "reserved_tool_name",
+    ),
+    "id twice": (record("first"), "duplicate_id"),
+}
+
+
+def _import(path: Path, **options: Any) -> ImportReport:
+    return import_traces(path, path.with_name("out.jsonl"), format="openai", **options)
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD.values(), ids=BAD.keys())
+def test_a_bad_record_is_left_out_counted_and_named(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("first"), bad, record("last")])
+    report = _import(source)
+    assert (report.read, report.accepted, report.dropped) == (3, 2, {reason: 1})
+    assert [trace.id for trace in load_traces(tmp_path / "out.jsonl")] == ["first", "last"]
+    ((_, row),) = read_jsonl(dropped_path(tmp_path / "out.jsonl"))
+    assert (row["file"], row["line"], row["id"], row["reason"]) == (str(source), 2, bad["id"], reason)
+    assert row["problem"]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD.values(), ids=BAD.keys())
+def test_training_stops_at_a_bad_record(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("first"), bad])
+    with pytest.raises(DataError) as caught:
+        list(load_traces(source, "openai"))
+    assert (caught.value.reason, caught.value.line, caught.value.trace_id) == (reason, 2, bad["id"])
+    assert f"{source}:2, trace {bad['id']}" in str(caught.value).encode("utf-8", "replace").decode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "".join(json.dumps(record(f"t{n}")) + "\n" for n in range(3)).encode()[:-40],
+        "".join(json.dumps(record(f"t{n}")) + "\n" for n in range(3)).encode("utf-16"),
+        json.dumps(record()).encode() + b'\n{"id": "x", "id": "y"}\n',
+        b"",
+        b"\n\n",
+    ],
+    ids=["torn", "utf-16", "key twice", "empty", "blank"],
+)
+def test_nothing_is_written_of_a_file_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(content)
+    with pytest.raises(DataError, match=r"in\.jsonl"):
+        _import(source)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_policies(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("good"), record("call", UNDECLARED), record("cut", CUT_SHORT)])
+    assert _import(source, keep_incomplete=True, invalid_calls="keep").accepted == 3
+    assert _import(source, keep_incomplete=True, overwrite=True).dropped == {"undeclared_tool": 1}
+    assert _import(source, overwrite=True).dropped == {"incomplete": 1, "undeclared_tool": 1}
+    with pytest.raises(DataError, match=r"in\.jsonl:2, trace call, step 0"):
+        _import(source, invalid_calls="error", overwrite=True)
+
+
+def test_a_side_file_of_an_earlier_import_does_not_stay(tmp_path: Path) -> None:
+    bad = write_lines(tmp_path / "bad.jsonl", [record("a"), record("b", [])])
+    assert _import(bad).dropped_file == str(dropped_path(tmp_path / "out.jsonl"))
+    assert _import(write_lines(tmp_path / "good.jsonl", [record("a")]), overwrite=True).dropped_file is None
+    assert not dropped_path(tmp_path / "out.jsonl").exists()
+
+
+def test_an_existing_file_is_refused_before_reading(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record()])
+    _import(source)
+    with pytest.raises(UserError, match="exists already"):
+        _import(source)
+
+
+def test_native_in_native_out(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("a"), record("b", CUT_SHORT)])
+    _import(source, keep_incomplete=True)
+    again = tmp_path / "again.jsonl.gz"
+    import_traces(tmp_path / "out.jsonl", again, format="native", keep_incomplete=True)
+    assert list(load_traces(again)) == list(load_traces(tmp_path / "out.jsonl"))
+
+
+def test_training_may_drop_or_keep_invalid_calls(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("good"), record("call", UNDECLARED)])
+    dropped: list[DataError] = []
+    assert [t.id for t in load_traces(source, "openai", invalid_calls="drop", on_drop=dropped.append)] == ["good"]
+    assert [error.trace_id for error in dropped] == ["call"]
+    assert len(list(load_traces(source, "openai", invalid_calls="keep"))) == 2
+
+
+def test_a_wrong_type_in_a_native_file_names_its_place(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [{"id": "t", "turns": [{"user": "q?"}, {"step": {"thought": 5}}]}])
+    with pytest.raises(DataError, match=r"in\.jsonl:1, trace t, step 0: the thought of a step must be text"):
+        list(load_traces(source))
+
+
+# Real files
+
+
+def test_malformed_files_end_as_their_index_says(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shared_data("malformed")
+    entries = [
+        entry for entry in json.loads((folder / "index.json").read_text()) if entry["format"] == "openai_messages"
+    ]
+    assert entries
+    for entry in entries:
+        path, expected = folder / entry["file"], entry["expected"]
+        out = tmp_path / f"{path.stem}.jsonl"
+        if expected == "error":
+            with pytest.raises(DataError, match=path.name):
+                import_traces(path, out, format="openai")
+            assert not out.exists()
+            continue
+        report = import_traces(path, out, format="openai")
+        bad = entry["bad_records"] if expected == "drop" else []
+        assert (report.read, report.accepted) == (entry["records"], entry["records"] - len(bad)), entry["file"]
+        if bad:
+            assert [row["line"] - 1 for _, row in read_jsonl(dropped_path(out))] == bad
+
+
+def _real(path: Path, tmp_path: Path, **options: Any) -> tuple[ImportReport, list[Trace]]:
+    out = tmp_path / "real.jsonl.gz"
+    report = import_traces(path, out, format="openai", **options)
+    return report, list(load_traces(out))
+
+
+def test_all_genegpt_traces_are_accepted(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_data("genegpt/traces.jsonl.gz")
+    report, traces = _real(path, tmp_path)
+    assert (report.read, report.accepted, report.dropped) == (1444, 1444, {})
+    for (_, original), trace in zip(read_jsonl(path), traces, strict=True):
+        replies = [message for message in original["messages"] if message["role"] == "tool"]
+        assert [result.content for step in trace.steps for result in step.results] == [m["content"] for m in replies]
+        assert trace.answer == original["messages"][-1]["content"]
+        assert trace_to_json(trace)["metadata"]["n_calls"] == sum(len(step.calls) for step in trace.steps)
+
+
+def test_tau_traces_end_without_an_answer(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_data("openai_messages/tau_airline.jsonl.gz")
+    report = import_traces(path, tmp_path / "out.jsonl", format="openai")
+    assert (report.read, report.accepted, report.dropped) == (60, 0, {"incomplete": 60})
+    with pytest.raises(DataError, match="no records"):
+        list(load_traces(tmp_path / "out.jsonl"))
+
+
+def test_tau_traces_are_whole_otherwise(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_data("openai_messages/tau_airline.jsonl.gz")
+    report, traces = _real(path, tmp_path, keep_incomplete=True)
+    assert (report.accepted, report.dropped) == (60, {})
+    assert sum(len(step.calls) for trace in traces for step in trace.steps) == 376

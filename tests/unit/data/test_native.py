@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from tests.support.traces import traces
+from txagent_train.core.codec import trace_from_json, trace_to_json
+from txagent_train.core.errors import DataError, UserError
+from txagent_train.core.records import JsonObject, Trace
+from txagent_train.data.importers import IMPORTERS, parser_for
+from txagent_train.data.importers.native import parse
+
+
+@given(traces())
+def test_every_trace_survives_json(trace: Trace) -> None:
+    text = json.dumps(trace_to_json(trace))
+    assert trace_from_json(json.loads(text)) == trace
+    assert json.dumps(trace_to_json(parse(json.loads(text), path=Path("x"), line=1))) == text
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"id": "t", "messages": []}, "other_format"),
+        ({"id": "t"}, "missing_key"),
+        ({"id": "t", "turns": [], "colour": 1}, "unknown_key"),
+        ({"id": "t", "turns": []}, "empty_trace"),
+    ],
+)
+def test_faults_name_the_trace(record: JsonObject, reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parse(record, path=Path("x"), line=1)
+    assert (caught.value.reason, caught.value.trace_id) == (reason, "t")
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    assert parser_for("openai") is IMPORTERS["openai"]
+    with pytest.raises(UserError, match="did you mean openai"):
+        parser_for("open-ai")

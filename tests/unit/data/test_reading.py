@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from txagent_train.core.errors import DataError
+from txagent_train.data.reading import read_jsonl, read_records, strict_loads
+
+TWO = b'{"a": 1}\n{"a": "\xc3\xa9"}\n'
+RECORDS = [{"a": 1}, {"a": "é"}]
+
+
+def _file(folder: Path, content: bytes, name: str = "x.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TWO,
+        TWO.rstrip(b"\n"),
+        TWO.replace(b"\n", b"\r\n"),
+        codecs.BOM_UTF8 + TWO,
+        gzip.compress(TWO),
+        gzip.compress(codecs.BOM_UTF8 + TWO),
+    ],
+    ids=["plain", "no last line end", "crlf", "bom", "gzip without .gz", "gzip and bom"],
+)
+def test_reads_the_same_records_in_every_dress(tmp_path: Path, content: bytes) -> None:
+    assert list(read_jsonl(_file(tmp_path, content))) == list(enumerate(RECORDS, 1))
+
+
+def test_blank_lines_are_skipped_and_still_counted(tmp_path: Path) -> None:
+    path = _file(tmp_path, b'\n  \n{"a": 1}\n\n{"a": 2}\n\n')
+    assert [line for line, _ in read_jsonl(path)] == [3, 5]
+
+
+def test_line_separators_of_unicode_do_not_end_a_line(tmp_path: Path) -> None:
+    path = _file(tmp_path, '{"a": "x\u2028y\x85z"}\n'.encode())
+    assert list(read_jsonl(path)) == [(1, {"a": "x\u2028y\x85z"})]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
+def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(DataError, match=r"x\.jsonl: the file is UTF-.*not UTF-8") as caught:
+        list(read_jsonl(_file(tmp_path, TWO.decode().encode(encoding))))
+    assert caught.value.reason == "not_utf8"
+
+
+def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.jsonl:2: the line is not UTF-8 \(byte 7 is 0xe9\)"):
+        list(read_jsonl(_file(tmp_path, '{"a": 1}\n{"a": "é"}\n'.encode("latin-1"))))
+
+
+@pytest.mark.parametrize("cut", range(1, len('{"a": "é"}'.encode())))
+def test_a_torn_last_line_is_an_error_wherever_it_is_cut(tmp_path: Path, cut: int) -> None:
+    path = _file(tmp_path, b'{"a": 1}\n' + '{"a": "é"}'.encode()[:cut])
+    with pytest.raises(DataError, match=r"x\.jsonl:2: the last line stops in the middle") as caught:
+        list(read_jsonl(path))
+    assert caught.value.reason == "torn_line"
+
+
+def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(b'{"a": %d}\n' % number for number in range(5000)))
+    with pytest.raises(DataError, match="damaged"):
+        list(read_jsonl(_file(tmp_path, whole[: len(whole) // 2])))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": -Infinity}', "-Infinity is not JSON"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' occurs twice"),
+        ("{'a': 1}", "column 2"),
+        ('{"a": 1} {"a": 2}', "Extra data"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}", "digits"),
+    ],
+)
+def test_what_is_not_strict_json_is_an_error(tmp_path: Path, line: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        list(read_jsonl(_file(tmp_path, b'{"a": 1}\n' + line.encode() + b"\n")))
+    assert (caught.value.reason, caught.value.line) == ("not_json", 2)
+
+
+@pytest.mark.parametrize("line", ["1", "null", '"text"', "[1]"])
+def test_a_line_that_is_no_object_is_an_error(tmp_path: Path, line: str) -> None:
+    with pytest.raises(DataError, match=r"x\.jsonl:1: a record must be a JSON object"):
+        list(read_jsonl(_file(tmp_path, line.encode())))
+
+
+def test_absent_files_and_folders_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        list(read_jsonl(tmp_path / "none.jsonl"))
+    with pytest.raises(DataError, match="cannot be read"):
+        list(read_jsonl(tmp_path))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_is_read_as_records(tmp_path: Path, indent: int | None) -> None:
+    content = b"\n " + json.dumps(RECORDS, indent=indent).encode()
+    assert list(read_records(_file(tmp_path, content, "x.json"))) == list(enumerate(RECORDS, 1))
+    assert list(read_records(_file(tmp_path, TWO, "y.json"))) == list(enumerate(RECORDS, 1))
+
+
+def test_faults_of_a_json_list_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the file is not JSON"):
+        list(read_records(_file(tmp_path, b'[{"a": 1}')))
+    with pytest.raises(DataError, match=r":2: a record must be a JSON object, not int"):
+        list(read_records(_file(tmp_path, b'[{"a": 1}, 2]')))
+
+
+def test_an_indented_object_is_told_from_json_lines(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="one JSON object a line"):
+        list(read_records(_file(tmp_path, json.dumps({"a": 1}, indent=2).encode(), "x.json")))
+
+
+def test_strict_loads_keeps_key_order_and_number_types() -> None:
+    assert list(strict_loads('{"b": 1, "a": 1.0}').items()) == [("b", 1), ("a", 1.0)]
+    assert type(strict_loads('{"a": 1.0}')["a"]) is float

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tiny_training import small_traces, tiny_recipe, write_traces
+from tests.support.tokenizers import smollm2
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import Step, Trace
+from txagent_train.data.decompose import decompose
+from txagent_train.rendering.renderer import Renderer
+from txagent_train.rendering.wire import wire_format_for
+from txagent_train.sft.prepare import Preparation, hash_sources
+
+
+def preparation(tmp_path: Path, traces: list[Trace], *, seed: int = 0, **data: Any) -> Preparation:
+    path = write_traces(tmp_path / "data.jsonl", traces)
+    recipe = tiny_recipe(tmp_path, data={"sources": [{"path": str(path), "weight": 2.0}], "eval": []} | data)
+    tokenizer = smollm2()
+    renderer = Renderer(tokenizer, wire_format_for(tokenizer, syntax="txagent", finish="call"), seed=seed)
+    return Preparation(recipe.data, renderer, hash_sources(recipe.data), seed, tmp_path / "prepared")
+
+
+def test_prepared_rows_are_the_rendered_samples(tmp_path: Path) -> None:
+    traces = small_traces(3)
+    prepared = preparation(tmp_path, traces)
+    (rows,) = prepared.epochs(1, traces_per_step=2, max_steps=None)
+    expected = [prepared.renderer.render(example) for trace in traces for example in decompose(trace, seed=0, epoch=0)]
+    assert len(rows) == len(expected) == 6
+    for number, example in enumerate(expected):
+        ids, mask = rows.row(number)
+        assert tuple(ids) == example.input_ids and tuple(mask) == example.loss_mask
+        assert rows.weight[number] == 2.0
+    assert rows.report.supervised_tokens == sum(sum(example.loss_mask) for example in expected)
+
+
+def test_rows_are_made_once_and_again_when_anything_that_decides_them_changes(tmp_path: Path) -> None:
+    traces = small_traces(3)
+    prepared = preparation(tmp_path, traces)
+    (rows,) = prepared.epochs(1, traces_per_step=2, max_steps=None)
+    made = (rows.directory / "rows.json").stat().st_mtime_ns
+    preparation(tmp_path, traces).epochs(1, traces_per_step=2, max_steps=None)
+    assert (rows.directory / "rows.json").stat().st_mtime_ns == made
+
+    sources = prepared.data.sources
+    others = [
+        preparation(tmp_path, traces, seed=1),
+        preparation(tmp_path, traces, max_length=999),
+        preparation(tmp_path, traces, shuffle_tools=False),
+        preparation(tmp_path, small_traces(4)),
+    ]
+    keys = {prepared.key(sources, 0), prepared.key(sources, 1), *(other.key(sources, 0) for other in others)}
+    assert len(keys) == 6
+
+
+def test_epochs_differ_by_the_order_of_tools_and_unneeded_ones_are_not_made(tmp_path: Path) -> None:
+    prepared = preparation(tmp_path, small_traces(8))
+    epochs = prepared.epochs(3, traces_per_step=4, max_steps=4)
+    assert len(epochs) == 2
+    assert epochs[0].report.tokens == epochs[1].report.tokens
+    assert any(tuple(epochs[0].row(row)[0]) != tuple(epochs[1].row(row)[0]) for row in range(len(epochs[0])))
+
+
+def test_a_sample_that_is_too_long_is_an_error_or_a_counted_drop(tmp_path: Path) -> None:
+    traces = small_traces(3)
+    (rows,) = preparation(tmp_path, traces).epochs(1, traces_per_step=2, max_steps=None)
+    limit = sorted(rows.lengths)[2]
+    with pytest.raises(DataError, match=r"data.jsonl, trace trace-\d, step \d: the sample has \d+ tokens"):
+        preparation(tmp_path, traces, max_length=int(limit)).epochs(1, traces_per_step=2, max_steps=None)
+    (kept,) = preparation(tmp_path, traces, max_length=int(limit), overlong="drop").epochs(
+        1, traces_per_step=2, max_steps=None
+    )
+    assert max(kept.lengths) <= limit
+    assert len(kept) + kept.report.dropped["overlong"] == len(rows)
+    assert set(kept.lengths) <= set(rows.lengths)
+    with pytest.raises(DataError, match=r"no sample is left: 6 overlong"):
+        preparation(tmp_path, traces, max_length=5, overlong="drop").epochs(1, traces_per_step=2, max_steps=None)
+
+
+def test_steps_that_are_not_trained_on_make_no_rows(tmp_path: Path) -> None:
+    def untrained(trace: Trace) -> Trace:
+        return replace(trace, turns=tuple(replace(t, train=False) if isinstance(t, Step) else t for t in trace.turns))
+
+    traces = small_traces(3)
+    (rows,) = preparation(tmp_path, [untrained(traces[0]), *traces[1:]]).epochs(1, traces_per_step=2, max_steps=None)
+    assert rows.trace_ids == ("trace-1", "trace-2")

@@ -1,0 +1,1 @@
+"""The ``txagent-train`` command: one file per command, each thin. Nothing here imports torch at import time."""

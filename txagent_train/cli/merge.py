@@ -1,0 +1,42 @@
+"""``txagent-train merge``: an adapter and its base model become one model."""
+
+from __future__ import annotations
+
+import json as json_codec
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class MergeDtype(StrEnum):
+    """Dtype of the merged weights."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+def merge(
+    adapter: Annotated[
+        Path, typer.Argument(help="The adapter's folder (model/ in a run directory).", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write the merged model; an empty or new folder.", show_default=False)
+    ],
+    dtype: Annotated[
+        MergeDtype, typer.Option(help="Of the merged weights; auto: bfloat16 on a GPU, float32 on a CPU.")
+    ] = MergeDtype.AUTO,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Merge an adapter into its base model, and prove that the result answers the same."""
+    from txagent_train.sft.merge import merge as merge_adapter
+
+    report = merge_adapter(adapter, out, dtype=dtype.value)
+    if json:
+        print(json_codec.dumps(report.to_json()))
+    else:
+        print(
+            f"{report.out}: {report.base} with {report.adapter}; logits differ by {report.logit_difference:.1e} at most"
+        )

@@ -1,0 +1,43 @@
+"""``txagent-train sft``: one supervised fine-tuning run."""
+
+from __future__ import annotations
+
+import json as json_codec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from txagent_train.config.loading import load_recipe
+
+
+def sft(
+    recipe: Annotated[Path, typer.Argument(help="The recipe (kind: sft).", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        str,
+        typer.Option(
+            help="auto: go on with the run in output_dir if there is one; never: refuse it; or a checkpoint's path."
+        ),
+    ] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Fine-tune a model on tool-use traces.
+
+    SIGINT (Ctrl-C) and SIGTERM finish the step, save a checkpoint and exit with 130; --resume auto goes on from it.
+    """
+    loaded = load_recipe(recipe, overrides or ())
+    from txagent_train.sft.run import run_sft
+    from txagent_train.tracking.logging import rank
+
+    result = run_sft(loaded, resume=resume if resume in ("auto", "never") else Path(resume))
+    if rank() != 0:
+        return
+    if json:
+        print(json_codec.dumps(result.to_json()))
+        return
+    loss = "" if result.loss is None else f", loss {result.loss:.4f}"
+    held_out = "" if result.eval_loss is None else f", held-out loss {result.eval_loss:.4f}"
+    print(f"{result.steps} optimizer steps done{loss}{held_out}; the model is in {result.model_dir}")

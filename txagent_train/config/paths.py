@@ -1,0 +1,60 @@
+"""The paths in a recipe.
+
+A relative one is looked for beside the file that names it, then in the working directory; one of an override in the
+working directory only, where the shell completes it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from txagent_train.config.nodes import Key, Node, find, replace
+from txagent_train.config.sft import SftRecipe
+from txagent_train.core.errors import RecipeError
+
+
+def resolve_paths(root: Node) -> Node:
+    """The tree with the paths to data, adapters and local models made absolute."""
+    keys: list[Key] = [("adapter", "init_from"), ("model", "name_or_path")]
+    for part in ("sources", "eval"):
+        sources = find(root, ("data", part))
+        if sources is not None and isinstance(sources.value, list):
+            keys += [("data", part, index, "path") for index in range(len(sources.value))]
+    for key in keys:
+        node = find(root, key)
+        if node is not None and isinstance(node.value, str) and node.value:
+            root = replace(root, key, Node(_resolve(node, is_model=key[0] == "model"), node.place))
+    return root
+
+
+def _resolve(node: Node, *, is_model: bool) -> str:
+    """An absolute path; the name of a model that is no folder here stays as it is."""
+    written = Path(node.value).expanduser()
+    folders = [Path.cwd()] if node.place.file is None else [node.place.file.parent, Path.cwd()]
+    for folder in folders:
+        if (folder / written).exists():
+            return os.path.abspath(folder / written)
+    return str(node.value) if is_model else os.path.abspath(written)
+
+
+def check_files(recipe: SftRecipe, *, where: str = "") -> None:
+    """Check that the files and folders a recipe names are there; ``where`` is its file, for the message.
+
+    Raises:
+        RecipeError: every one that is missing.
+    """
+    problems = []
+    for part, sources in (("sources", recipe.data.sources), ("eval", recipe.data.eval)):
+        for index, source in enumerate(sources):
+            if not source.path.is_file():
+                key = f"data.{part}.{index}.path"
+                problems.append(f"{key}: no such file: {source.path}; put it there, or set {key}=FILE")
+    start = recipe.adapter.init_from
+    if start is not None and not (start / "adapter_config.json").is_file():
+        problems.append(f"adapter.init_from: no adapter (adapter_config.json) in {start}")
+    name = recipe.model.name_or_path
+    if name.startswith(("/", "./", "../", "~")) and not Path(name).expanduser().is_dir():
+        problems.append(f"model.name_or_path: no such folder: {name}")
+    if problems:
+        raise RecipeError(where or recipe.name, problems)

@@ -1,0 +1,207 @@
+"""The recipe of supervised fine-tuning (``kind: sft``)."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from txagent_train.config.fields import Conflicts, FilePath, Many, Number, Section, raise_conflicts
+from txagent_train.config.lora_options import unknown_lora_options
+
+ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Every linear layer of a Llama-like decoder block."""
+
+# numpy and torch take seeds of 32 bits.
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class ModelSection(Section):
+    """The base model.
+
+    ``name_or_path`` is ``embedded:NAME`` (a model that comes with a package), a Hugging Face id or a local folder.
+    ``dtype: auto`` means bfloat16 on a GPU and float32 on a CPU. ``quantization: nf4`` is QLoRA: it needs a GPU
+    and bitsandbytes.
+    """
+
+    name_or_path: str
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    attn_implementation: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    quantization: Literal["none", "nf4"] = "none"
+    gradient_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModelSection:
+        flash_in_float32 = self.attn_implementation == "flash_attention_2" and self.dtype == "float32"
+        raise_conflicts([(flash_in_float32, "dtype", "flash_attention_2 has no float32; use auto or bfloat16")])
+        return self
+
+
+def _check_target_modules(value: object) -> object:
+    """A list of layer names, or one text: ``all-linear`` or a regular expression."""
+    if isinstance(value, (list, tuple)):
+        if not value or not all(isinstance(item, str) and item for item in value):
+            raise ValueError("must be a list of layer names, or one text (all-linear or a regular expression)")
+        return tuple(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a list of layer names, or one text (all-linear or a regular expression)")
+    return value
+
+
+class LoraSection(Section):
+    """Options of peft.LoraConfig. Those not named here (use_dora, rank_pattern, ...) pass through as written."""
+
+    model_config = ConfigDict(extra="allow")
+
+    r: int = Field(default=16, ge=1)
+    lora_alpha: int = Field(default=16, ge=1)
+    lora_dropout: Number = Field(default=0.0, ge=0.0, lt=1.0)
+    target_modules: Annotated[Any, BeforeValidator(_check_target_modules)] = ALL_LINEAR
+
+    @model_validator(mode="after")
+    def _options_exist(self) -> LoraSection:
+        unknown = unknown_lora_options(self.model_extra or {})
+        if unknown:
+            raise Conflicts(unknown)
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of peft.LoraConfig; lists are lists, as in the YAML."""
+        return self.model_dump(mode="json")
+
+
+class AdapterSection(Section):
+    """What is trained: low-rank adapters, or all weights.
+
+    ``init_from`` is an adapter folder whose weights training starts from. The optimizer and the schedule start
+    anew; to go on with an interrupted run, use ``--resume``.
+    """
+
+    method: Literal["lora", "full"] = "lora"
+    init_from: FilePath | None = None
+    lora: LoraSection = LoraSection()
+
+    @model_validator(mode="after")
+    def _fits(self) -> AdapterSection:
+        text = "an adapter cannot start a full fine-tune; merge it into the model first"
+        raise_conflicts([(self.method == "full" and self.init_from is not None, "init_from", text)])
+        return self
+
+
+class WireSection(Section):
+    """How messages become tokens: frame x call syntax x how a trace ends.
+
+    ``frame: auto`` takes the frame whose control tokens the tokenizer has. ``finish: call`` ends a trace with a
+    Finish call; ``text`` with a plain message.
+    """
+
+    frame: Literal["auto", "llama3", "chatml"] = "auto"
+    syntax: Literal["txagent", "hermes"] = "txagent"
+    finish: Literal["call", "text"] = "call"
+
+
+class SourceSection(Section):
+    """One data file and its weight in the loss."""
+
+    path: FilePath
+    format: Literal["native", "openai"] = "native"
+    kind: Literal["trace"] = "trace"
+    weight: Number = Field(default=1.0, gt=0.0)
+
+
+class DataSection(Section):
+    """Training and held-out data; ``max_length`` is in tokens.
+
+    A sample that is too long is never cut: it stops the run (``error``) or is left out and counted (``drop``).
+    """
+
+    sources: Many[SourceSection] = Field(min_length=1)
+    eval: Many[SourceSection] = ()
+    max_length: int = Field(default=32768, ge=1)
+    overlong: Literal["error", "drop"] = "error"
+    invalid_calls: Literal["error", "drop", "keep"] = "error"
+    shuffle_tools: bool = True
+
+    @model_validator(mode="after")
+    def _held_out(self) -> DataSection:
+        trained = {source.path for source in self.sources}
+        raise_conflicts(
+            (source.path in trained, f"eval.{index}.path", "this file is trained on too; held-out data must be another")
+            for index, source in enumerate(self.eval)
+        )
+        return self
+
+
+class TrainSection(Section):
+    """The optimization. One optimizer step is over ``traces_per_step`` traces.
+
+    ``rows_per_forward`` samples go through the model at once on one device: it changes speed and memory, never
+    the loss. ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end; the end).
+    """
+
+    epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    traces_per_step: int = Field(default=16, ge=1)
+    rows_per_forward: int = Field(default=1, ge=1)
+    # TxAgent's paper names no learning rate; this is alignment-handbook's for LoRA, which it builds on.
+    learning_rate: Number = Field(default=2.0e-4, gt=0.0)
+    lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup_ratio: Number = Field(default=0.1, ge=0.0, le=1.0)
+    weight_decay: Number = Field(default=0.0, ge=0.0)
+    max_grad_norm: Number = Field(default=1.0, gt=0.0)
+    optimizer: Literal["adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit"] = "adamw_torch"
+    loss_reduction: Literal["token", "sample"] = "token"
+    eval_every: int | None = Field(default=None, ge=1)
+    save_every: int | None = Field(default=None, ge=1)
+    keep_last: int = Field(default=2, ge=1)
+
+
+class TrackingSection(Section):
+    """Weights & Biases; ``log_every`` is in optimizer steps. ``auto``: online if there is a key, else offline."""
+
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    project: str = "txagent-train"
+    entity: str | None = None
+    tags: Many[str] = ()
+    log_every: int = Field(default=1, ge=1)
+
+
+def _check_run_name(value: str) -> str:
+    if PurePath(value).name != value:
+        raise ValueError("names the run, so it must not be a path")
+    return value
+
+
+class SftRecipe(Section):
+    """Everything that one fine-tuning run is made of. ``output_dir`` is relative to the working directory."""
+
+    kind: Literal["sft"]
+    name: Annotated[str, AfterValidator(_check_run_name)]
+    output_dir: FilePath
+    seed: Seed = 0
+    model: ModelSection
+    adapter: AdapterSection = AdapterSection()
+    wire: WireSection = WireSection()
+    data: DataSection
+    train: TrainSection = TrainSection()
+    tracking: TrackingSection = TrackingSection()
+
+    @model_validator(mode="after")
+    def _fits(self) -> SftRecipe:
+        raise_conflicts(
+            [
+                (
+                    self.model.quantization != "none" and self.adapter.method == "full",
+                    "model.quantization",
+                    "quantized weights cannot be trained; use adapter.method lora, or quantization none",
+                ),
+                (
+                    self.train.eval_every is not None and not self.data.eval,
+                    "train.eval_every",
+                    "there is nothing to evaluate on; name held-out files in data.eval",
+                ),
+            ]
+        )
+        return self

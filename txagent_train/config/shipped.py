@@ -1,0 +1,44 @@
+"""The recipes that come with the package."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from txagent_train.core.errors import UserError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def _folder() -> Path:
+    """A wheel has the recipes inside (pyproject.toml); a checkout has them beside the package."""
+    inside = _PACKAGE / "_recipes"
+    return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
+
+
+def shipped_recipes() -> list[str]:
+    """Names of the shipped recipes, without ``.yaml``."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def shipped_recipe(name: str) -> Path:
+    """The file of a shipped recipe.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in shipped_recipes():
+        close = get_close_matches(name, shipped_recipes(), n=1)
+        fix = f"did you mean {close[0]}?" if close else f"shipped recipes: {', '.join(shipped_recipes())}"
+        raise UserError("neither a recipe file nor the name of a shipped recipe", where=name, fix=fix)
+    return _folder() / f"{name}.yaml"
+
+
+def find_recipe(text: str) -> Path:
+    """The recipe a user means: a file, or else the name of a shipped one (with or without ``.yaml``).
+
+    Raises:
+        UserError: it is neither.
+    """
+    path = Path(text)
+    return path if path.exists() else shipped_recipe(text.removesuffix(".yaml"))

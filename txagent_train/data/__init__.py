@@ -1,0 +1,1 @@
+"""Traces from files: importing, checking, counting, splitting, and decomposition into samples."""

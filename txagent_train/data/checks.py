@@ -1,0 +1,117 @@
+"""Checks of a whole trace that its records cannot make alone: calls against tools, completeness, text."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.exceptions import best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from txagent_train.core.codec import trace_to_json
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import FINISH, Step, ToolCall, ToolSpec, Trace
+from txagent_train.data.decompose import is_trained
+
+MESSAGE_LIMIT = 200
+"""Characters of a validator's message that are shown: it may quote the whole argument."""
+
+
+def check_calls(trace: Trace) -> None:
+    """Every call of a trained step names a tool that the step sees, with arguments that fit its JSON schema.
+
+    A step sees the initial tools and what the results of earlier steps added. A step that is not trained on may
+    hold a wrong call: the error that answers it, and the correction after it, are good data.
+
+    Raises:
+        DataError: reason ``undeclared_tool``, ``invalid_arguments`` or ``invalid_tool_schema``; names the step.
+    """
+    seen = {tool.name: tool for tool in trace.initial_tools}
+    for index, step in enumerate(trace.steps):
+        if is_trained(step):
+            try:
+                for call in step.calls:
+                    _check_call(call, seen)
+            except DataError as error:
+                raise DataError(error.problem, reason=error.reason, trace_id=trace.id, step=index) from None
+        for tool in step.tools_added:
+            seen.setdefault(tool.name, tool)
+
+
+def _check_call(call: ToolCall, seen: dict[str, ToolSpec]) -> None:
+    if call.name not in seen:
+        problem_text = f"the call names {call.name}, which is not among the {len(seen)} tools"
+        raise DataError(problem_text, reason="undeclared_tool")
+    try:
+        problem = best_match(_validator(json.dumps(seen[call.name].parameters)).iter_errors(call.arguments))
+    except (SchemaError, Unresolvable, RecursionError) as error:
+        detail = _shortened(getattr(error, "message", "") or str(error))
+        problem_text = f"the parameters of {call.name} are not a usable JSON schema: {detail}"
+        raise DataError(problem_text, reason="invalid_tool_schema") from None
+    if problem is not None:
+        place = problem.json_path.removeprefix("$").removeprefix(".")
+        where = f" at {place}" if place else ""
+        problem_text = f"the arguments of {call.name} break its schema{where}: {_shortened(problem.message)}"
+        raise DataError(problem_text, reason="invalid_arguments")
+
+
+@lru_cache(maxsize=4096)
+def _validator(schema: str) -> Draft202012Validator:
+    """The validator of a schema, given as JSON text: records repeat the same few schemas."""
+    parsed = json.loads(schema)
+    Draft202012Validator.check_schema(parsed)
+    # The empty registry fetches nothing: what a check says must not depend on the network.
+    return Draft202012Validator(parsed, registry=Registry())
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "..."
+
+
+def is_complete(trace: Trace) -> bool:
+    """Whether the trace ends in an answer, or is single-hop, and nothing follows."""
+    return trace.is_complete and isinstance(trace.turns[-1], Step)
+
+
+def check_complete(trace: Trace) -> None:
+    """Raise DataError (reason ``incomplete``) unless the trace is complete; see is_complete."""
+    if is_complete(trace):
+        return
+    last = trace.turns[-1]
+    if not isinstance(last, Step):
+        problem = "the trace ends with a user message"
+    elif last.calls:
+        problem = "the trace ends with a call and no answer after it"
+    else:
+        problem = "the trace ends without an answer"
+    fix = "keep such traces with --keep-incomplete"
+    raise DataError(problem, reason="incomplete", trace_id=trace.id, step=len(trace.steps) - 1, fix=fix)
+
+
+def check_names(trace: Trace) -> None:
+    """Raise DataError (reason ``reserved_tool_name``) where Finish is a tool or a call of the trace.
+
+    Finish ends a trace on the wire; the renderer puts it there, and a record with its own would have two.
+    """
+    for index, step in enumerate(trace.steps):
+        if any(call.name == FINISH for call in step.calls):
+            fix = "write what the call finishes with as the last assistant message"
+            problem = f"{FINISH} ends a trace and cannot be called inside it"
+            raise DataError(problem, reason="reserved_tool_name", trace_id=trace.id, step=index, fix=fix)
+    if any(tool.name == FINISH for tool in trace.tools()):
+        fix = "leave it out: it is added when a trace is rendered"
+        raise DataError(f"a tool is named {FINISH}", reason="reserved_tool_name", trace_id=trace.id, fix=fix)
+
+
+def check_text(trace: Trace) -> None:
+    """Raise DataError (reason ``lone_surrogate``) where a text cannot be written as UTF-8.
+
+    JSON can spell half a character (``\\ud83d``), as programs do that cut text in the middle of an emoji.
+    """
+    try:
+        json.dumps(trace_to_json(trace), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        problem = "a text holds half of a surrogate pair, which is no character"
+        raise DataError(problem, reason="lone_surrogate", trace_id=trace.id) from None

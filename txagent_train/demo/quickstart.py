@@ -1,0 +1,237 @@
+"""The whole job once, on a laptop, offline: demo traces -> LoRA adapter -> base and trained model compared.
+
+The comparison is on drugs that occur nowhere in training, not even in a tool's result. Both models get the same
+prompts; the base model was never shown the format of calls, which is why its spellings are read tolerantly.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from txagent_train.agent.backends import LocalBackend
+from txagent_train.agent.loop import AgentSettings
+from txagent_train.config.loading import load_recipe
+from txagent_train.config.sft import SftRecipe
+from txagent_train.config.shipped import shipped_recipe
+from txagent_train.core.codec import trace_to_json
+from txagent_train.core.records import JsonObject, StepExample, Trace
+from txagent_train.data.decompose import decompose
+from txagent_train.data.writing import jsonl_writer
+from txagent_train.demo.formulary import split_drugs
+from txagent_train.demo.teacher import demo_traces
+from txagent_train.demo.tools import DemoTools
+from txagent_train.evaluation.comparison import ComparisonRow, compare
+from txagent_train.evaluation.next_call import NextCallResult, evaluate_next_calls
+from txagent_train.evaluation.questions import QuestionResult, evaluate_questions, gold_question
+from txagent_train.models.adapters import load_with_adapter
+from txagent_train.models.loading import load_tokenizer
+from txagent_train.rendering.renderer import Renderer
+from txagent_train.rendering.wire import wire_format_for
+from txagent_train.scoring.intervals import Rate
+from txagent_train.sft.run import SftResult, run_sft
+from txagent_train.tracking.files import atomic_write_json
+from txagent_train.tracking.report import build_run_report, save_section
+from txagent_train.tracking.sections import Table, Traces
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickstartSize:
+    """How much of everything. The defaults fit into a quarter of an hour on two cores."""
+
+    train_traces: int = 240
+    heldout_traces: int = 30
+    next_calls: int = 48
+    questions: int = 10
+    max_new_tokens: int = 112
+    """Longer than any recorded output; a base model that rambles costs this much for each item."""
+    max_agent_steps: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class QuickstartResult:
+    """What quickstart found; ``seconds`` is by stage."""
+
+    training: SftResult
+    rows: tuple[ComparisonRow, ...]
+    report: Path
+    seconds: dict[str, float]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "training": self.training.to_json(),
+            "comparison": [row.to_json() for row in self.rows],
+            "report": str(self.report),
+            "seconds": {stage: round(seconds, 1) for stage, seconds in self.seconds.items()},
+        }
+
+
+def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> tuple[list[Trace], list[Trace]]:
+    """Write ``train.jsonl``, ``heldout.jsonl`` (traces) and return them. The same seed gives the same files."""
+    train_drugs, heldout_drugs = split_drugs(seed)
+    train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train")
+    heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
+    for name, traces in (("train", train), ("heldout", heldout)):
+        with jsonl_writer(folder / f"{name}.jsonl", overwrite=True) as writer:
+            for trace in traces:
+                writer.write(trace_to_json(trace))
+    return train, heldout
+
+
+def run_quickstart(
+    out: Path, *, size: QuickstartSize | None = None, overrides: Sequence[str] = (), seed: int = 0
+) -> QuickstartResult:
+    """Run it into ``out``: ``data/``, ``run/`` (a run directory with the report) and ``quickstart.json``.
+
+    Called again, it finds the trained model and only compares.
+    """
+    size = size or QuickstartSize()
+    clock = _Clock()
+    with clock.stage("data"):
+        _, heldout = write_demo_data(out / "data", size=size, seed=seed)
+    recipe = load_recipe(
+        shipped_recipe("quickstart"),
+        [
+            f"output_dir={json.dumps(str(out / 'run'))}",
+            f"data.sources.0.path={json.dumps(str(out / 'data' / 'train.jsonl'))}",
+            f"data.eval.0.path={json.dumps(str(out / 'data' / 'heldout.jsonl'))}",
+            *overrides,
+        ],
+    )
+    with clock.stage("training"):
+        training = run_sft(recipe, resume="auto")
+    rows, sections = _compare_models(recipe, training.model_dir, heldout, size, clock, seed)
+    for name, section in sections:
+        save_section(training.run_dir, name, section)
+    result = QuickstartResult(training, tuple(rows), report=build_run_report(training.run_dir), seconds=clock.seconds)
+    atomic_write_json(out / "quickstart.json", result.to_json())
+    return result
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def stage(self, name: str) -> _Stage:
+        return _Stage(self, name)
+
+
+class _Stage:
+    def __init__(self, clock: _Clock, name: str) -> None:
+        self.clock, self.name = clock, name
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.clock.seconds[self.name] = time.monotonic() - self.start
+
+
+def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]:
+    """The first ``count`` steps with calls, trace by trace; tools in the recorded order."""
+    steps = chain.from_iterable(decompose(trace, shuffle_tools=False) for trace in traces)
+    return [example for example in steps if example.target.calls][:count]
+
+
+def _compare_models(
+    recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, clock: _Clock, seed: int
+) -> tuple[list[ComparisonRow], list[tuple[str, Table | Traces]]]:
+    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
+    wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
+    renderer = Renderer(tokenizer, wire, seed=recipe.seed)
+    model: Any = load_with_adapter(model_dir, dtype=recipe.model.dtype)
+    backend = LocalBackend(
+        model, stop_token_ids=[renderer.stop_token_id], pad_token_id=renderer.pad_token_id, batch_size=16
+    )
+    examples = next_call_examples(heldout, size.next_calls)
+    questions = [gold_question(trace) for trace in heldout if any(step.calls for step in trace.steps)][: size.questions]
+    tools = DemoTools(split_drugs(seed)[1])
+    settings = AgentSettings(max_steps=size.max_agent_steps, max_new_tokens=size.max_new_tokens, seed=recipe.seed)
+    calls: dict[str, NextCallResult] = {}
+    answers: dict[str, QuestionResult] = {}
+    for name in ("base", "trained"):
+        without_adapter = model.disable_adapter() if name == "base" else nullcontext()
+        with clock.stage(f"{name} model"), without_adapter:
+            _log.info("%s model: %d next calls, %d questions", name, len(examples), len(questions))
+            calls[name] = evaluate_next_calls(
+                examples, renderer=renderer, backend=backend, max_new_tokens=size.max_new_tokens
+            )
+            answers[name] = evaluate_questions(
+                questions, backend=backend, renderer=renderer, executor=tools, settings=settings, model_name=name
+            )
+    rows = [*compare(calls["base"], calls["trained"]), *compare(answers["base"], answers["trained"])]
+    return rows, [
+        ("10-comparison", comparison_table(rows)),
+        ("20-next-calls", _calls_table(calls)),
+        *((f"3{place}-traces-{name}", _trace_section(name, answers[name])) for place, name in enumerate(calls)),
+    ]
+
+
+def percent(rate: Rate) -> str:
+    """A rate with its 95% interval, as people read it."""
+    if rate.value is None:
+        return "no items"
+    return f"{rate.value:.0%} ({rate.low:.0%} to {rate.high:.0%})"
+
+
+def _points(row: ComparisonRow) -> str:
+    if row.base.value is None or row.trained.value is None:
+        return ""
+    return f"{100 * (row.trained.value - row.base.value):+.0f}"
+
+
+def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
+    """Base and trained model side by side."""
+    return Table(
+        "Base and trained model on held-out drugs",
+        (
+            "metric",
+            "items",
+            "base (95% interval)",
+            "trained (95% interval)",
+            "difference in points",
+            "p (McNemar, exact)",
+        ),
+        tuple(
+            (
+                row.metric,
+                row.base.total,
+                percent(row.base),
+                percent(row.trained),
+                _points(row),
+                f"{row.test.p_value:.2g}",
+            )
+            for row in rows
+        ),
+        note="The drugs, their brands included, occur nowhere in the training traces.",
+    )
+
+
+def _calls_table(results: dict[str, NextCallResult]) -> Table:
+    rows = [
+        (
+            item.id,
+            json.dumps([{call.name: call.arguments} for call in item.expected]),
+            base.text or json.dumps([{call.name: call.arguments} for call in base.predicted]),
+            item.text or json.dumps([{call.name: call.arguments} for call in item.predicted]),
+            "yes" if item.score.exact else "no",
+        )
+        for base, item in zip(results["base"].items, results["trained"].items, strict=True)
+    ]
+    return Table("Next calls, item by item", ("step", "recorded", "base", "trained", "trained is exact"), tuple(rows))
+
+
+def _trace_section(name: str, result: QuestionResult) -> Traces:
+    labels = tuple("correct" if item.correct else "wrong" for item in result.items)
+    return Traces(f"Answers of the {name} model", result.traces, labels)

@@ -1,0 +1,1 @@
+"""Loading models, tokenizers and adapters; the embedded SmolLM2."""

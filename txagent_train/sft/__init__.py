@@ -1,0 +1,1 @@
+"""Supervised fine-tuning: preparation, step planning, loss, trainer, run."""
