@@ -23,7 +23,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         folder.mkdir()
         save_tiny_model(folder / "model")
     run_sft(run_recipe(alone, model=alone / "model"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*command, "-m", "tests.support.run_tiny", str(together)],
         cwd=Path(__file__).parents[2],
@@ -31,6 +31,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -43,6 +44,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-5)
         assert two["supervised_tokens"] == one["supervised_tokens"]
         assert two["tokens"] == one["tokens"]
-    tensors, others = (load_file(folder / "run" / "model" / "adapter_model.safetensors") for folder in (alone, together))
+    tensors, others = (
+        load_file(folder / "run" / "model" / "adapter_model.safetensors") for folder in (alone, together)
+    )
     for name, tensor in tensors.items():
         torch.testing.assert_close(others[name], tensor, rtol=0, atol=1e-5)

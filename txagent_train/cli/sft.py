@@ -29,10 +29,11 @@ def sft(
     SIGINT (Ctrl-C) and SIGTERM finish the step, save a checkpoint and exit with 130; --resume auto goes on from it.
     """
     loaded = load_recipe(recipe, overrides or ())
-    from txagent_train.sft.run import run_sft
+    from txagent_train.sft.run import Resume, run_sft
     from txagent_train.tracking.logging import rank
 
-    result = run_sft(loaded, resume=resume if resume in ("auto", "never") else Path(resume))
+    named: dict[str, Resume] = {"auto": "auto", "never": "never"}
+    result = run_sft(loaded, resume=named.get(resume, Path(resume)))
     if rank() != 0:
         return
     if json:

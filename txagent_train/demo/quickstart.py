@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
-    train_traces: int = 240
+    train_traces: int = 120
     heldout_traces: int = 30
     next_calls: int = 48
     questions: int = 10

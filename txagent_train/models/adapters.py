@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from txagent_train.core.errors import ModelError
 from txagent_train.models.loading import Attention, Dtype, Quantization, load_model
+from txagent_train.models.quiet import quiet_renames
 
 if TYPE_CHECKING:
     import torch
@@ -66,5 +67,6 @@ def load_with_adapter(
         quantization=quantization,
         device=device,
     )
-    model: PeftModel = PeftModel.from_pretrained(base, folder)
+    with quiet_renames():
+        model: PeftModel = PeftModel.from_pretrained(base, folder)
     return model.eval()

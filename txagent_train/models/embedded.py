@@ -23,6 +23,7 @@ class EmbeddedModel:
     distribution: str
     file: str
     pad_token: str
+    pad_token_id: int
     max_length: int
 
 
@@ -33,6 +34,7 @@ _EMBEDDED = {
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         # The file pads with <|im_end|>, which is also the stop token: a model trained so never learns to stop.
         pad_token="<|endoftext|>",
+        pad_token_id=0,
         max_length=8192,
     ),
 }

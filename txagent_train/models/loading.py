@@ -38,13 +38,15 @@ _GGUF_KEYS = (
 )
 
 
-def resolve_dtype(dtype: Dtype) -> torch.dtype:
+def resolve_dtype(dtype: Dtype | torch.dtype) -> torch.dtype:
     """auto: bfloat16 on a GPU, float32 on a CPU; anything else is what was asked for."""
     import torch
 
+    if isinstance(dtype, torch.dtype):
+        return dtype
     if dtype == "auto":
         return torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+    return torch.float32 if dtype == "float32" else torch.bfloat16
 
 
 def load_tokenizer(name_or_path: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -89,7 +91,7 @@ def load_model(
     Raises:
         ModelError: it cannot be found or read, or cannot be loaded as asked.
     """
-    resolved = resolve_dtype(dtype) if isinstance(dtype, str) else dtype
+    resolved = resolve_dtype(dtype)
     check_loadable(name_or_path, attn_implementation=attn_implementation, quantization=quantization)
     if is_embedded(name_or_path):
         model = _load_embedded(name_or_path, resolved, attn_implementation)
@@ -165,7 +167,7 @@ def _load_embedded(name_or_path: str, dtype: torch.dtype, attn_implementation: A
         path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
     )
     fields = {key: value for key, value in source.config.to_dict().items() if key not in _GGUF_KEYS}
-    fields["pad_token_id"] = load_tokenizer(name_or_path).convert_tokens_to_ids(known.pad_token)
+    fields["pad_token_id"] = known.pad_token_id
     config = AutoConfig.for_model(**fields)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attn_implementation)
     model.load_state_dict(source.state_dict(), strict=True)

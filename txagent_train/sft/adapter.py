@@ -14,7 +14,7 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from txagent_train.core.errors import EnvironmentFailure, ModelError, RecipeError
 from txagent_train.models.adapters import read_adapter_config
-from txagent_train.sft.arguments import quiet_renames
+from txagent_train.models.quiet import quiet_renames
 from txagent_train.sft.checkpoints import verify_saved
 
 _HEAD = "lm_head"

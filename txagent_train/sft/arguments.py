@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from trl import SFTConfig
 
 from txagent_train.config.sft import SftRecipe
+from txagent_train.models.quiet import quiet_renames
 
 _OPTIMIZERS = {"adamw_8bit": "adamw_bnb_8bit"}
-
-
-@contextlib.contextmanager
-def quiet_renames() -> Iterator[None]:
-    """TRL still uses the old names of renamed arguments, and the user cannot help it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*will be removed in v6.*", category=FutureWarning)
-        yield
 
 
 def training_arguments(recipe: SftRecipe, *, output_dir: Path, steps: int, dtype: torch.dtype) -> SFTConfig:

@@ -98,7 +98,7 @@ class _ChunkedTargetLoss(torch.autograd.Function):
         return (nll * weights.to(exact)).sum(), nll
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_head, grad_bias = ctx.saved_tensors
         head_dtype, bias_dtype = ctx.dtypes
         return (
@@ -191,4 +191,4 @@ def add_target_loss(model: PreTrainedModel) -> None:
             loss, nll = target_loss(hidden, matrix, bias, predictors, targets, weights)
         return TargetLossOutput(loss=loss, nll=nll)
 
-    model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
+    model.forward = types.MethodType(forward, model)

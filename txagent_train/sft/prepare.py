@@ -132,16 +132,25 @@ class Preparation:
 
     def _problem(self, example: StepExample, rendered: RenderedExample, source: SourceSection) -> DataError | None:
         """Why a sample cannot be trained on; it is never cut."""
-        where = {"path": str(source.path), "trace_id": example.trace.id, "step": example.step_index}
         length, limit = len(rendered.input_ids), self.data.max_length
+        fix = ""
         if length > limit:
+            problem, reason = f"the sample has {length} tokens, over {limit}", "overlong"
             fix = f"set data.max_length={length} or more, or data.overlong=drop"
-            return DataError(f"the sample has {length} tokens, over {limit}", reason="overlong", fix=fix, **where)
-        if not any(rendered.loss_mask):
-            return DataError("the sample has no supervised token", reason="no_supervised_token", **where)
-        if rendered.loss_mask[0]:
-            return DataError("the first token is supervised, but nothing predicts it", reason="no_prompt", **where)
-        return None
+        elif not any(rendered.loss_mask):
+            problem, reason = "the sample has no supervised token", "no_supervised_token"
+        elif rendered.loss_mask[0]:
+            problem, reason = "the first token is supervised, but nothing predicts it", "no_prompt"
+        else:
+            return None
+        return DataError(
+            problem,
+            reason=reason,
+            path=str(source.path),
+            trace_id=example.trace.id,
+            step=example.step_index,
+            fix=fix,
+        )
 
 
 def describe(report: PrepareReport) -> str:

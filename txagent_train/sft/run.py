@@ -6,7 +6,6 @@ check (cheap) -> run directory -> prepare -> load model -> start statement -> tr
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import signal
 import threading
@@ -18,7 +17,6 @@ from types import FrameType
 from typing import Any, Literal, TypeAlias
 
 import torch
-from accelerate.utils import DistributedType
 from peft import LoraConfig
 from transformers import PreTrainedModel
 
@@ -35,12 +33,12 @@ from txagent_train.sft.adapter import add_adapter, check_same_kind, lora_config
 from txagent_train.sft.arguments import training_arguments
 from txagent_train.sft.checkpoints import aside_path, newest_checkpoint, publish, step_of
 from txagent_train.sft.plan import RunPlan
-from txagent_train.sft.prepare import Preparation, describe, hash_sources, renderer_fingerprint
+from txagent_train.sft.prepare import Preparation, hash_sources, renderer_fingerprint
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
-from txagent_train.sft.recorder import parameter_count
+from txagent_train.sft.start import asked_for_sharding, check_as_asked, start_statement
 from txagent_train.sft.trainer import TraceTrainer
 from txagent_train.tracking.files import file_sha256
-from txagent_train.tracking.logging import progress, rank
+from txagent_train.tracking.logging import Progress, progress, rank
 from txagent_train.tracking.metrics import MetricsLog, read_metrics
 from txagent_train.tracking.run_dir import RunDir, RunState
 from txagent_train.tracking.wandb_run import NullRun, WandbRun, start_wandb
@@ -187,24 +185,8 @@ def _train(
     # The arguments come before the model: ZeRO-3 partitions a model while it is loaded.
     args = training_arguments(recipe, output_dir=run.checkpoints, steps=len(plan.steps), dtype=dtype)
     model: Any = _load(recipe, adapter, dtype, args.device)
-    wandb = _start_wandb(recipe, run)
     done = 0 if checkpoint is None else step_of(checkpoint)
-    with progress("training", len(plan.steps)) as bar, _metrics(run, done) as metrics:
-        shown, last = 0, _last_losses(run)
-
-        def record(values: JsonObject) -> None:
-            nonlocal shown
-            kind, step = values["kind"], values["step"]
-            metrics.append(values)
-            wandb.log({f"{kind}/{key}": value for key, value in values.items() if _is_number(value)}, step=step)
-            if "loss" in values:
-                last[kind] = values["loss"]
-            note = f"loss {last['train']:.4f}" if "train" in last else ""
-            bar.advance(step - shown, note=note)
-            shown = step
-            if on_record is not None:
-                on_record(values)
-
+    with _records(recipe, run, len(plan.steps), done, on_record) as records:
         trainer = TraceTrainer(
             model,
             args,
@@ -213,30 +195,72 @@ def _train(
             recipe=recipe,
             checkpoints=run.checkpoints,
             eval_rows=eval_rows,
-            note={"wandb_id": wandb.id},
-            on_record=record,
+            note={"wandb_id": records.wandb.id},
+            on_record=records.add,
         )
         check_as_asked(trainer, recipe)
         if rank() == 0:
             statement = start_statement(trainer, done)
             _log.info("start: %s", ", ".join(f"{key} {value}" for key, value in statement.items()))
-            record({"kind": "start", "step": done, **statement})
+            records.add({"kind": "start", "step": done, **statement})
         with _graceful_stop(trainer):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         if trainer.stop_agreed and trainer.state.global_step < len(plan.steps):
-            wandb.finish(exit_code=130)
             raise KeyboardInterrupt(f"stopped after step {trainer.state.global_step}; its checkpoint is saved")
         _save_final(trainer, renderer, run)
-        wandb.finish()
     trainer.accelerator.end_training()
     return SftResult(
         run_dir=run.root,
         model_dir=run.model,
         steps=len(plan.steps),
-        loss=last.get("train"),
-        eval_loss=last.get("eval"),
+        loss=records.last_loss.get("train"),
+        eval_loss=records.last_loss.get("eval"),
         prepared=plan.epochs[0].report,
     )
+
+
+@dataclass
+class _Records:
+    """Where the records of metrics go: the file, W&B, the progress display and the caller."""
+
+    metrics: MetricsLog
+    wandb: WandbRun | NullRun
+    bar: Progress
+    last_loss: dict[str, float]
+    on_record: Callable[[JsonObject], None] | None
+    shown: int = 0
+
+    def add(self, values: JsonObject) -> None:
+        kind, step = values["kind"], values["step"]
+        self.metrics.append(values)
+        self.wandb.log({f"{kind}/{key}": value for key, value in values.items() if _is_number(value)}, step=step)
+        if "loss" in values:
+            self.last_loss[kind] = values["loss"]
+        note = f"loss {self.last_loss['train']:.4f}" if "train" in self.last_loss else ""
+        if step > self.shown:
+            self.bar.advance(step - self.shown, note=note)
+            self.shown = step
+        if self.on_record is not None:
+            self.on_record(values)
+
+
+@contextmanager
+def _records(
+    recipe: SftRecipe, run: RunDir, steps: int, done: int, on_record: Callable[[JsonObject], None] | None
+) -> Iterator[_Records]:
+    """Open what records go to; what a resume will write again is taken out of the metrics file first."""
+    metrics = MetricsLog(run.metrics_path)
+    if rank() == 0:
+        metrics.rewind(done)
+    wandb = _start_wandb(recipe, run)
+    exit_code = 1
+    try:
+        with progress("training", steps) as bar:
+            yield _Records(metrics, wandb, bar, _last_losses(run), on_record)
+        exit_code = 0
+    finally:
+        metrics.close()
+        wandb.finish(exit_code=exit_code)
 
 
 def _last_losses(run: RunDir) -> dict[str, float]:
@@ -251,7 +275,7 @@ def _is_number(value: object) -> bool:
 
 def _load(recipe: SftRecipe, adapter: LoraConfig | None, dtype: torch.dtype, device: torch.device) -> Any:
     section = recipe.model
-    sharded = _asked_for_sharding() is not None
+    sharded = asked_for_sharding() is not None
     model: PreTrainedModel = load_model(
         section.name_or_path,
         section.revision,
@@ -264,69 +288,6 @@ def _load(recipe: SftRecipe, adapter: LoraConfig | None, dtype: torch.dtype, dev
     if adapter is None:
         return model
     return add_adapter(model, adapter, init_from=recipe.adapter.init_from, seed=recipe.seed, revision=section.revision)
-
-
-def _asked_for_sharding() -> DistributedType | None:
-    """The sharding that the launcher's configuration asks for, through accelerate's environment variables."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
-        return DistributedType.FSDP
-    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
-        return DistributedType.DEEPSPEED
-    return None
-
-
-def check_as_asked(trainer: TraceTrainer, recipe: SftRecipe) -> None:
-    """What was asked for is what will run; libraries fall back silently.
-
-    Raises:
-        EnvironmentFailure: names what is different.
-    """
-    asked = _asked_for_sharding()
-    strategy = trainer.accelerator.distributed_type
-    if asked is not None and strategy != asked:
-        raise EnvironmentFailure(f"{asked.value} was asked for, but {strategy.value} would run, which shards nothing")
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if trainer.args.world_size != launched:
-        raise EnvironmentFailure(
-            f"{launched} processes were launched, but each would train alone (world size {trainer.args.world_size})"
-        )
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    kernel = getattr(model.config, "_attn_implementation", None)
-    if kernel != recipe.model.attn_implementation:
-        raise EnvironmentFailure(f"attention {recipe.model.attn_implementation} was asked for, but {kernel} would run")
-
-
-def start_statement(trainer: TraceTrainer, done: int) -> JsonObject:
-    """What is about to run, for the log and the record."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    sizes = [(parameter_count(item), item.requires_grad) for item in model.parameters()]
-    plan = trainer.plan
-    tokens = sum(rows.report.tokens for rows in plan.epochs) / max(sum(plan.steps_in_epoch), 1)
-    return {
-        "strategy": trainer.accelerator.distributed_type.value,
-        "world_size": trainer.args.world_size,
-        "device": trainer.args.device.type,
-        "dtype": "bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."),
-        "attention": model.config._attn_implementation,
-        "trainable_parameters": sum(size for size, trainable in sizes if trainable),
-        "total_parameters": sum(size for size, _ in sizes),
-        "optimizer_steps": len(plan.steps),
-        "steps_done": done,
-        "tokens_per_step": round(tokens),
-        "samples": describe(plan.epochs[0].report),
-    }
-
-
-@contextmanager
-def _metrics(run: RunDir, done: int) -> Iterator[MetricsLog]:
-    """The metrics file, without what a resume will write again."""
-    log = MetricsLog(run.metrics_path)
-    if rank() == 0:
-        log.rewind(done)
-    try:
-        yield log
-    finally:
-        log.close()
 
 
 def _start_wandb(recipe: SftRecipe, run: RunDir) -> WandbRun | NullRun:

@@ -42,8 +42,8 @@ from trl import SFTConfig, SFTTrainer
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import EnvironmentFailure
 from txagent_train.core.records import JsonObject
+from txagent_train.models.quiet import quiet_renames
 from txagent_train.sft.adapter import adapter_tensors
-from txagent_train.sft.arguments import quiet_renames
 from txagent_train.sft.batches import ForwardBatch, collate, total_weight
 from txagent_train.sft.checkpoints import aside_path, checkpoint_path, prune, publish, verify_saved, without_tied
 from txagent_train.sft.loss import add_target_loss
@@ -138,6 +138,8 @@ class TraceTrainer(SFTTrainer):
         self.stop_agreed = False
         """Some rank was asked to stop; the same on all ranks."""
         self._sums: StepSums | None = None
+        self.lr_scheduler: torch.optim.lr_scheduler.LRScheduler | None
+        self.control: TrainerControl
         self._loss = math.nan
         with quiet_renames():
             super().__init__(

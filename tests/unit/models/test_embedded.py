@@ -28,6 +28,7 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 def test_the_tokenizer_pads_with_another_token_than_it_stops_with() -> None:
     tokenizer = load_tokenizer(NAME)
     assert tokenizer.pad_token == "<|endoftext|>" and tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.pad_token_id == embedded.embedded_model(NAME).pad_token_id
     assert tokenizer.model_max_length == 8192
     assert tokenizer.decode(tokenizer.encode("Hello, 12 mg!")) == "Hello, 12 mg!"
 

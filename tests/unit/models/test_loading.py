@@ -34,7 +34,9 @@ def test_a_folder_without_a_model_is_told_from_an_adapter(tmp_path: Path, folder
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"no config\.json"):
         load_tokenizer(str(tmp_path / "empty"))
-    adapted = add_adapter(load_model(str(folder)), lora_config({"r": 2, "target_modules": ["q_proj"]}), init_from=None, seed=0)
+    adapted = add_adapter(
+        load_model(str(folder)), lora_config({"r": 2, "target_modules": ["q_proj"]}), init_from=None, seed=0
+    )
     adapted.save_pretrained(tmp_path / "adapter")
     with pytest.raises(ModelError, match="an adapter, not a model"):
         load_model(str(tmp_path / "adapter"))

@@ -81,7 +81,9 @@ def test_the_patched_model_gives_the_same_gradients_as_its_logits(adapter: bool,
         model = tiny_model(tied=tied)
         if not adapter:
             return model
-        adapted = add_adapter(model, lora_config({"r": 2, "target_modules": ["q_proj", "down_proj"]}), init_from=None, seed=0)
+        adapted = add_adapter(
+            model, lora_config({"r": 2, "target_modules": ["q_proj", "down_proj"]}), init_from=None, seed=0
+        )
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter)

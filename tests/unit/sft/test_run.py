@@ -93,6 +93,19 @@ def test_full_fine_tuning_saves_a_model(tmp_path: Path, model: Path) -> None:
     assert (result.model_dir / "model.safetensors").read_bytes() == before
 
 
+def test_a_bfloat16_that_is_asked_for_is_what_runs_on_a_cpu_too(tmp_path: Path, model: Path, finished: Path) -> None:
+    records: list[JsonObject] = []
+    recipe = run_recipe(tmp_path, model=model)
+    run_sft(
+        recipe.model_copy(update={"model": recipe.model.model_copy(update={"dtype": "bfloat16"})}),
+        on_record=records.append,
+    )
+    assert records[0]["dtype"] == "bfloat16"
+    exact = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    for got, wanted in zip(records[1:], exact[1:4], strict=True):
+        assert got["loss"] == pytest.approx(wanted["loss"], rel=2e-2) and got["loss"] != wanted["loss"]
+
+
 def test_starting_from_an_adapter(finished: Path, tmp_path: Path, model: Path) -> None:
     start = {"init_from": str(finished / "model"), "lora": {"r": 4}}
     records: list[JsonObject] = []

@@ -28,7 +28,9 @@ def test_an_epoch_holds_every_row_once_and_whole_traces(
 
 def test_epochs_and_seeds_are_ordered_differently() -> None:
     orders = {
-        tuple(trace for plan in plan_epoch(range(30), traces_per_step=4, seed=seed, epoch=epoch) for trace in plan.traces)
+        tuple(
+            trace for plan in plan_epoch(range(30), traces_per_step=4, seed=seed, epoch=epoch) for trace in plan.traces
+        )
         for seed in (0, 1)
         for epoch in (0, 1)
     }
