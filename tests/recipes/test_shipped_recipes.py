@@ -104,8 +104,8 @@ def test_two_steps_and_resume(name: str, tmp_path: Path) -> None:
     assert again.loss == result.loss
     resumed = _weights(recipe.output_dir)
     assert resumed.keys() == whole.keys() and all(torch.equal(resumed[key], whole[key]) for key in whole)
-    steps = [record["step"] for record in read_metrics(recipe.output_dir / "metrics.jsonl").records if record["kind"] == "train"]
-    assert steps == [1, 2]
+    records = read_metrics(recipe.output_dir / "metrics.jsonl").records
+    assert [record["step"] for record in records if record["kind"] == "train"] == [1, 2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

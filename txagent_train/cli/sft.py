@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from txagent_train.config.loading import load_recipe
+from txagent_train.config.paths import check_files
+from txagent_train.config.shipped import find_recipe
 
 
 def sft(
-    recipe: Annotated[Path, typer.Argument(help="The recipe (kind: sft).", show_default=False)],
+    recipe: Annotated[
+        str, typer.Argument(help="The recipe (kind: sft): a file, or the name of a shipped one.", show_default=False)
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.", show_default=False)
     ] = None,
@@ -28,7 +32,9 @@ def sft(
 
     SIGINT (Ctrl-C) and SIGTERM finish the step, save a checkpoint and exit with 130; --resume auto goes on from it.
     """
-    loaded = load_recipe(recipe, overrides or ())
+    path = find_recipe(recipe)
+    loaded = load_recipe(path, overrides or ())
+    check_files(loaded, where=str(path))  # before torch is imported, which takes seconds
     from txagent_train.sft.run import Resume, run_sft
     from txagent_train.tracking.logging import rank
 
