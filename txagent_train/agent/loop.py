@@ -8,6 +8,7 @@ A run always ends in one of these ways, and its trace says in which (``metadata[
 
     answer        the model gave its answer
     step_limit    after max_steps outputs the answer was forced (paper's inference code)
+    unparsable    max_unparsable outputs in a row held no readable call, and the answer was forced
     context_full  the next prompt left no room in the context, and the answer was forced
     no_answer     the forced output held no answer, or not even its prompt found room; the trace has no answer
 """
@@ -53,6 +54,7 @@ class StopReason(StrEnum):
 
     ANSWER = "answer"
     STEP_LIMIT = "step_limit"
+    UNPARSABLE = "unparsable"
     CONTEXT_FULL = "context_full"
     NO_ANSWER = "no_answer"
 
@@ -71,16 +73,17 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Limits of a run. ``max_steps`` counts the outputs before an answer is forced."""
+    """Limits of a run. An answer is forced after ``max_steps`` outputs, or ``max_unparsable`` unreadable in a row."""
 
     max_steps: int = 20
+    max_unparsable: int = 5
     max_new_tokens: int = 1024
     temperature: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_steps < 1 or self.max_new_tokens < 1:
-            raise ValueError("max_steps and max_new_tokens must be 1 or more")
+        if min(self.max_steps, self.max_unparsable, self.max_new_tokens) < 1:
+            raise ValueError("max_steps, max_unparsable and max_new_tokens must be 1 or more")
 
 
 @dataclass(slots=True)
@@ -92,6 +95,7 @@ class _Run:
     tools: list[ToolSpec]
     started: float
     steps: int = 0
+    unparsable_in_a_row: int = 0
     answer: str | None = None
     forced_because: StopReason | None = None
     stop_reason: StopReason | None = None
@@ -120,6 +124,8 @@ class _Loop:
         """The ids to go on from; None where nothing fits any more and the run has ended."""
         if run.steps >= self.settings.max_steps:
             run.forced_because = StopReason.STEP_LIMIT
+        elif run.unparsable_in_a_row >= self.settings.max_unparsable:
+            run.forced_because = StopReason.UNPARSABLE
         else:
             prompt = self._prompt(run, run.tools)
             if self._fits(prompt):
@@ -222,6 +228,7 @@ class _Loop:
     def _add(self, run: _Run, step: Step) -> None:
         run.turns.append(step)
         run.steps += 1
+        run.unparsable_in_a_row = run.unparsable_in_a_row + 1 if step.status is StepStatus.UNPARSABLE else 0
 
     def _end(self, run: _Run, reason: StopReason | None) -> None:
         run.stop_reason = reason

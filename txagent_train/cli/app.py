@@ -21,6 +21,7 @@ from txagent_train.cli.report import report
 from txagent_train.cli.sft import sft
 from txagent_train.cli.validate import validate
 from txagent_train.core.errors import TxAgentTrainError
+from txagent_train.tracking.logging import set_up_logging
 
 app = typer.Typer(
     help="Trains tool-using biomedical agents on recorded tool-use traces.",
@@ -56,6 +57,7 @@ app.command()(report)
 
 def main() -> None:
     """Run the command line and exit with one of the codes above."""
+    set_up_logging()
     try:
         app()
     except TxAgentTrainError as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -51,10 +51,11 @@ class QuickstartSize:
     train_traces: int = 120
     heldout_traces: int = 30
     next_calls: int = 48
-    questions: int = 10
-    max_new_tokens: int = 112
+    questions: int = 8
+    max_new_tokens: int = 100
     """Longer than any recorded output; a base model that rambles costs this much for each item."""
     max_agent_steps: int = 6
+    max_unparsable: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class QuickstartResult:
         }
 
 
-def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> tuple[list[Trace], list[Trace]]:
-    """Write ``train.jsonl``, ``heldout.jsonl`` (traces) and return them. The same seed gives the same files."""
+def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> list[Trace]:
+    """Write ``train.jsonl`` and ``heldout.jsonl``, and return the held-out traces; a seed gives the same files."""
     train_drugs, heldout_drugs = split_drugs(seed)
     train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train")
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
@@ -84,20 +85,18 @@ def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> tuple[l
         with jsonl_writer(folder / f"{name}.jsonl", overwrite=True) as writer:
             for trace in traces:
                 writer.write(trace_to_json(trace))
-    return train, heldout
+    return heldout
 
 
-def run_quickstart(
-    out: Path, *, size: QuickstartSize | None = None, overrides: Sequence[str] = (), seed: int = 0
-) -> QuickstartResult:
+def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: Sequence[str] = ()) -> QuickstartResult:
     """Run it into ``out``: ``data/``, ``run/`` (a run directory with the report) and ``quickstart.json``.
 
     Called again, it finds the trained model and only compares.
+
+    Args:
+        overrides: ``key=value`` changes to the shipped recipe.
     """
     size = size or QuickstartSize()
-    clock = _Clock()
-    with clock.stage("data"):
-        _, heldout = write_demo_data(out / "data", size=size, seed=seed)
     recipe = load_recipe(
         shipped_recipe("quickstart"),
         [
@@ -107,35 +106,23 @@ def run_quickstart(
             *overrides,
         ],
     )
-    with clock.stage("training"):
+    heldout = write_demo_data(out / "data", size=size, seed=recipe.seed)
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "training"):
         training = run_sft(recipe, resume="auto")
-    rows, sections = _compare_models(recipe, training.model_dir, heldout, size, clock, seed)
+    rows, sections = _compare_models(recipe, training.model_dir, heldout, size, seconds)
     for name, section in sections:
         save_section(training.run_dir, name, section)
-    result = QuickstartResult(training, tuple(rows), report=build_run_report(training.run_dir), seconds=clock.seconds)
+    result = QuickstartResult(training, tuple(rows), build_run_report(training.run_dir), seconds)
     atomic_write_json(out / "quickstart.json", result.to_json())
     return result
 
 
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def stage(self, name: str) -> _Stage:
-        return _Stage(self, name)
-
-
-class _Stage:
-    def __init__(self, clock: _Clock, name: str) -> None:
-        self.clock, self.name = clock, name
-
-    def __enter__(self) -> None:
-        self.start = time.monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        self.clock.seconds[self.name] = time.monotonic() - self.start
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    seconds[stage] = time.monotonic() - start
 
 
 def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]:
@@ -145,7 +132,7 @@ def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]
 
 
 def _compare_models(
-    recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, clock: _Clock, seed: int
+    recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, seconds: dict[str, float]
 ) -> tuple[list[ComparisonRow], list[tuple[str, Table | Traces]]]:
     tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
     wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
@@ -156,13 +143,18 @@ def _compare_models(
     )
     examples = next_call_examples(heldout, size.next_calls)
     questions = [gold_question(trace) for trace in heldout if any(step.calls for step in trace.steps)][: size.questions]
-    tools = DemoTools(split_drugs(seed)[1])
-    settings = AgentSettings(max_steps=size.max_agent_steps, max_new_tokens=size.max_new_tokens, seed=recipe.seed)
+    tools = DemoTools(split_drugs(recipe.seed)[1])
+    settings = AgentSettings(
+        max_steps=size.max_agent_steps,
+        max_unparsable=size.max_unparsable,
+        max_new_tokens=size.max_new_tokens,
+        seed=recipe.seed,
+    )
     calls: dict[str, NextCallResult] = {}
     answers: dict[str, QuestionResult] = {}
     for name in ("base", "trained"):
         without_adapter = model.disable_adapter() if name == "base" else nullcontext()
-        with clock.stage(f"{name} model"), without_adapter:
+        with _timed(seconds, f"{name} model"), without_adapter:
             _log.info("%s model: %d next calls, %d questions", name, len(examples), len(questions))
             calls[name] = evaluate_next_calls(
                 examples, renderer=renderer, backend=backend, max_new_tokens=size.max_new_tokens

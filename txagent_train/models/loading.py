@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from txagent_train.core.errors import ModelError
 from txagent_train.models.embedded import embedded_file, embedded_model, is_embedded
+from txagent_train.models.quiet import quiet_loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,9 +164,10 @@ def _load_embedded(name_or_path: str, dtype: torch.dtype, attn_implementation: A
     from transformers import AutoConfig, AutoModelForCausalLM
 
     path, known = embedded_file(name_or_path), embedded_model(name_or_path)
-    source = AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
-    )
+    with quiet_loading():
+        source = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
+        )
     fields = {key: value for key, value in source.config.to_dict().items() if key not in _GGUF_KEYS}
     fields["pad_token_id"] = known.pad_token_id
     config = AutoConfig.for_model(**fields)

@@ -112,6 +112,8 @@ def start_wandb(
         # W&B's metadata holds the command line as typed, secrets included; the manifest has it redacted.
         x_disable_meta=True,
         init_timeout=init_timeout_s,
+        # Online it prints the address of the run; offline nothing that the line below does not say.
+        silent=resolved == "offline",
     )
     try:
         run = wandb.init(
@@ -132,6 +134,8 @@ def start_wandb(
         # Asked for a key on a terminal, the user may choose not to give one.
         run.finish()
         raise _not_started(resolved, "it started offline")
+    if resolved == "offline":
+        _log.info("Weights & Biases records offline; `wandb sync %s` uploads it", Path(run.dir).parent)
     return WandbRun(run)
 
 

@@ -62,11 +62,16 @@ def answered(renderer: Renderer, thought: str, answer: str) -> str:
 
 
 def run(
-    renderer: Renderer, outputs: Sequence[str], *, tools: tuple[ToolSpec, ...] = (RAG, DOSE), context_length: int = 8192
+    renderer: Renderer,
+    outputs: Sequence[str],
+    *,
+    tools: tuple[ToolSpec, ...] = (RAG, DOSE),
+    context_length: int = 8192,
+    settings: AgentSettings = SETTINGS,
 ) -> tuple[Trace, ScriptedBackend]:
     backend = ScriptedBackend(renderer, {"QUESTION": outputs}, context_length)
     task = AgentTask("t", "QUESTION?", system="Be right.", initial_tools=tools, question_id="q", entities=("warfarin",))
-    trace = run_agent(task, backend=backend, renderer=renderer, executor=TOOLS, settings=SETTINGS, model_name="m")
+    trace = run_agent(task, backend=backend, renderer=renderer, executor=TOOLS, settings=settings, model_name="m")
     assert trace_from_json(trace_to_json(trace)) == trace
     return trace, backend
 
@@ -132,6 +137,15 @@ def test_at_the_step_limit_an_answer_is_forced(renderer: Renderer) -> None:
     assert backend.prompts[4].endswith(FORCED_BEGINNING + marker)
     assert "The get_dose." in backend.prompts[3] and "The get_dose." not in backend.prompts[4]
     assert ('"Finish"' in backend.prompts[4]) == (renderer.wire.finish == "call")
+
+
+def test_unreadable_outputs_in_a_row_force_an_answer(renderer: Renderer) -> None:
+    call = said(renderer, "Again.", ("get_dose", {"drug": "x"}))
+    bad = "[TOOL_CALLS]{"
+    settings = replace(SETTINGS, max_steps=9, max_unparsable=2)
+    trace, _ = run(renderer, [bad, call, bad, bad, answered(renderer, "", "5")], settings=settings)
+    assert len(trace.steps) == 5 and trace.steps[-1].status is StepStatus.FORCED
+    assert trace.metadata["forced_because"] == "unparsable"
 
 
 def test_a_forced_output_without_an_answer_is_kept(renderer: Renderer) -> None:
