@@ -146,9 +146,10 @@ def test_every_prepared_token_is_trained_on_once_an_epoch(tmp_path: Path, epochs
 def test_max_steps_and_evaluation_cadence(tmp_path: Path, epochs: list[PreparedRows]) -> None:
     held_out = prepare_rows(tmp_path / "eval", random_traces(2, seed=7))
     _, records = run(tmp_path / "a", epochs, eval_rows=held_out)
-    assert [item["step"] for item in records if item["kind"] == "eval"] == [3, 6]
+    assert [item["step"] for item in records if item["kind"] == "eval"] == [0, 3, 6]
+    assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == ["step-3", "step-6"]
     _, records = run(tmp_path / "b", epochs, eval_rows=held_out, max_steps=5, eval_every=2, save_every=2, keep_last=2)
-    assert [item["step"] for item in records if item["kind"] == "eval"] == [2, 4, 5]
+    assert [item["step"] for item in records if item["kind"] == "eval"] == [0, 2, 4, 5]
     assert sorted(path.name for path in (tmp_path / "b" / "checkpoints").iterdir()) == ["step-4", "step-5"]
 
 

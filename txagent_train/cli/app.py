@@ -3,15 +3,21 @@
 0    done
 1    a bug (with traceback), or the machine failed
 2    the user's input is wrong: one message, no traceback
-130  interrupted
+130  interrupted, by SIGINT or SIGTERM
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Annotated
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from txagent_train import __version__
 from txagent_train.cli import data
@@ -23,7 +29,21 @@ from txagent_train.cli.validate import validate
 from txagent_train.core.errors import TxAgentTrainError
 from txagent_train.tracking.logging import set_up_logging
 
+
+class _Commands(TyperGroup):
+    """Tells what an interruption has to say: typer turns it into an exit code, and would lose its words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            if str(stop):
+                print(f"interrupted: {stop}", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Trains tool-using biomedical agents on recorded tool-use traces.",
     no_args_is_help=True,
     add_completion=False,
@@ -55,11 +75,29 @@ app.command()(merge)
 app.command()(report)
 
 
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, which batch systems send, unwinds as Ctrl-C does: what is open is closed and marked."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt("stopped by SIGTERM")
+
+    former = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
 def main() -> None:
     """Run the command line and exit with one of the codes above."""
     set_up_logging()
     try:
-        app()
+        with _terminated_as_interrupted():
+            app()
     except TxAgentTrainError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

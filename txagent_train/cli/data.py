@@ -67,8 +67,6 @@ def import_command(
         _print_json(report.to_json())
     else:
         _show_import(report)
-    if not report.accepted:
-        typer.echo("No record was accepted: the file that was written is empty.", err=True)
 
 
 @app.command()
@@ -116,13 +114,18 @@ def _print_json(value: JsonObject) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _table(title: str, columns: tuple[str, str], rows: Mapping[str, object]) -> Table:
+def _table(
+    title: str, columns: tuple[str, str], rows: Mapping[str, object], *, notes: Mapping[str, str] | None = None
+) -> Table:
     # Names come from files: they must not be read as markup.
     table = Table(title=escape(title), title_justify="left")
     table.add_column(columns[0])
     table.add_column(columns[1], justify="right")
+    if notes:
+        table.add_column("what to do", overflow="fold")
     for name, value in rows.items():
-        table.add_row(escape(name), _number(value))
+        note = (escape(notes.get(name, "")),) if notes else ()
+        table.add_row(escape(name), _number(value), *note)
     return table
 
 
@@ -133,7 +136,7 @@ def _number(value: object) -> str:
 def _show_import(report: ImportReport) -> None:
     typer.echo(f"read {report.read:,}, accepted {report.accepted:,} -> {report.out}")
     if report.dropped:
-        Console().print(_table("dropped", ("reason", "records"), report.dropped))
+        Console().print(_table("dropped", ("reason", "records"), report.dropped, notes=report.fixes))
         typer.echo(f"each is named in {report.dropped_file}")
 
 

@@ -9,6 +9,11 @@ from typing import Annotated
 
 import typer
 
+from txagent_train.core.errors import UserError
+from txagent_train.data.writing import check_place
+
+ADAPTER_CONFIG = "adapter_config.json"
+
 
 class MergeDtype(StrEnum):
     """Dtype of the merged weights."""
@@ -31,6 +36,8 @@ def merge(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Merge an adapter into its base model, and prove that the result answers the same."""
+    check_place(out / "x")
+    _check_not_a_run(adapter)
     from txagent_train.sft.merge import merge as merge_adapter
 
     report = merge_adapter(adapter, out, dtype=dtype.value)
@@ -40,3 +47,10 @@ def merge(
         print(
             f"{report.out}: {report.base} with {report.adapter}; logits differ by {report.logit_difference:.1e} at most"
         )
+
+
+def _check_not_a_run(adapter: Path) -> None:
+    """Raise UserError where the folder is no adapter, but the run directory of one."""
+    if not (adapter / ADAPTER_CONFIG).is_file() and (adapter / "model" / ADAPTER_CONFIG).is_file():
+        problem = "this is a run directory, not an adapter"
+        raise UserError(problem, where=str(adapter), fix=f"did you mean {adapter / 'model'}?")

@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+from txagent_train.data.writing import check_place
+
 
 def quickstart(
     out: Annotated[Path, typer.Option(help="Where data, run and report go.")] = Path("runs/quickstart"),
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train the embedded model on demo traces and compare it with its base, in about a quarter of an hour."""
+    check_place(out / "x")
     from rich.console import Console
     from rich.table import Table
 

@@ -11,6 +11,7 @@ import typer
 from txagent_train.config.loading import load_recipe
 from txagent_train.config.paths import check_files
 from txagent_train.config.shipped import find_recipe
+from txagent_train.data.writing import check_place
 
 
 def sft(
@@ -35,6 +36,7 @@ def sft(
     path = find_recipe(recipe)
     loaded = load_recipe(path, overrides or ())
     check_files(loaded, where=str(path))  # before torch is imported, which takes seconds
+    check_place(loaded.output_dir / "x")
     from txagent_train.sft.run import Resume, run_sft
     from txagent_train.tracking.logging import rank
 

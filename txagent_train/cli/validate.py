@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Check recipes and the files they name; report all problems at once."""
-    overrides = [text for text in recipes if "=" in text and not Path(text).exists()]
+    overrides = [text for text in recipes if "=" in text and not os.path.exists(text)]
     paths = [find_recipe(text) for text in recipes if text not in overrides]
     if not paths:
         raise UserError("only overrides were given", where="validate", fix="name a recipe before them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from txagent_train.config.overrides import apply_override
 from txagent_train.config.paths import resolve_paths
 from txagent_train.config.problems import describe, errors_of, keys_of, where
 from txagent_train.config.sft import SftRecipe
-from txagent_train.core.errors import RecipeError
+from txagent_train.config.shipped import shipped_recipe
+from txagent_train.core.errors import RecipeError, UserError
 from txagent_train.core.records import JsonObject
 
 KINDS: Mapping[str, type[SftRecipe]] = {"sft": SftRecipe}
@@ -31,8 +33,9 @@ RESUMED_SECTIONS = ("kind", "seed", "model", "adapter", "wire", "data", "train")
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> SftRecipe:
     """A recipe with its ``extends:`` chain merged, overrides applied and paths absolute.
 
-    A relative path to data or to an adapter is looked for beside the file that names it, then in the working
-    directory; one of an override in the working directory only. No file but the recipes is opened.
+    ``extends:`` names a file beside the recipe, or a shipped recipe. A relative path to data or to an adapter is
+    looked for beside the file that names it, then in the working directory; one of an override in the working
+    directory only. No file but the recipes is opened.
 
     Raises:
         RecipeError: every problem of the recipe and the overrides, each with its key and line.
@@ -62,15 +65,20 @@ def _read_chain(path: Path, recipe: Path, problems: list[str], seen: tuple[Path,
     own = Node({key: node for key, node in root.value.items() if key != "extends"}, root.place)
     place = where(base.place, recipe)
     if not isinstance(base.value, str) or not base.value:
-        problems.append(f"extends: must be the path of one recipe{place}")
+        problems.append(f"extends: must be the path of one recipe, or the name of a shipped one{place}")
         return own
     below = path.parent / base.value
+    if not os.path.isfile(below):  # answers where Path.is_file raises: for a name that is too long to be one
+        try:
+            below = shipped_recipe(base.value.removesuffix(".yaml"))
+        except UserError as error:
+            text = f"extends: no such file: {below}, nor a shipped recipe of that name{place}"
+            hint = f"; {error.fix}" if error.fix else ""
+            raise RecipeError(str(recipe), [*problems, text + hint]) from None
     chain = (*seen, path.resolve())
     if below.resolve() in chain:
         names = " -> ".join(file.name for file in (*chain, below))
         raise RecipeError(str(recipe), [*problems, f"extends: a cycle, {names}{place}"])
-    if not below.is_file():
-        raise RecipeError(str(recipe), [*problems, f"extends: no such file: {below}{place}"])
     return merge(_read_chain(below, recipe, problems, chain), own)
 
 

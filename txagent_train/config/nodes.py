@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
+MAX_DEPTH = 50
+"""Values in values in values: more is no recipe, and would end in the interpreter's recursion limit."""
 Key: TypeAlias = Sequence[str | int]
 """Where a value is in a recipe: ``("data", "sources", 0, "path")``, written ``data.sources.0.path``."""
 
@@ -85,6 +87,8 @@ class _Reader:
         place = Place(self.file, line if self.file else 0)
         if isinstance(node, yaml.ScalarNode):
             return Node(self._scalar(node, key), place)
+        if len(key) > MAX_DEPTH:
+            raise YamlProblem(f"nested more than {MAX_DEPTH} deep", line)
         if id(node) in self._open:
             raise YamlProblem(f"{dotted(key)}: an alias (*name) stands inside the value that it names", line)
         self._open.add(id(node))
@@ -140,6 +144,8 @@ def read_yaml(text: str, file: Path | None) -> tuple[Node, list[YamlProblem]]:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise YamlProblem(f"not YAML: the character {error.character!r} is not allowed", line) from None
+    except RecursionError:
+        raise YamlProblem(f"nested more than {MAX_DEPTH} deep", 1) from None
     if root is None:
         return Node(None, Place(file, 1 if file else 0)), []
     reader = _Reader(loader, file)
@@ -200,6 +206,8 @@ def replace(node: Node, key: Key, new: Node, *, above: Key = ()) -> Node:
     Raises:
         ValueError: the way leads through a value that is no section, or to a position that the list lacks.
     """
+    if len(above) > MAX_DEPTH:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if not key:
         return new
     part, rest = key[0], key[1:]

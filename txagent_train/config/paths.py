@@ -33,7 +33,7 @@ def _resolve(node: Node, *, is_model: bool) -> str:
     written = Path(node.value).expanduser()
     folders = [Path.cwd()] if node.place.file is None else [node.place.file.parent, Path.cwd()]
     for folder in folders:
-        if (folder / written).exists():
+        if os.path.exists(folder / written):  # Path.exists raises where a name is too long
             return os.path.abspath(folder / written)
     return str(node.value) if is_model else os.path.abspath(written)
 
@@ -47,14 +47,16 @@ def check_files(recipe: SftRecipe, *, where: str = "") -> None:
     problems = []
     for part, sources in (("sources", recipe.data.sources), ("eval", recipe.data.eval)):
         for index, source in enumerate(sources):
-            if not source.path.is_file():
-                key = f"data.{part}.{index}.path"
+            key = f"data.{part}.{index}.path"
+            if os.path.isdir(source.path):
+                problems.append(f"{key}: this is a folder: {source.path}; name a file in it")
+            elif not os.path.isfile(source.path):
                 problems.append(f"{key}: no such file: {source.path}; put it there, or set {key}=FILE")
     start = recipe.adapter.init_from
-    if start is not None and not (start / "adapter_config.json").is_file():
+    if start is not None and not os.path.isfile(start / "adapter_config.json"):
         problems.append(f"adapter.init_from: no adapter (adapter_config.json) in {start}")
     name = recipe.model.name_or_path
-    if name.startswith(("/", "./", "../", "~")) and not Path(name).expanduser().is_dir():
+    if name.startswith(("/", "./", "../", "~")) and not os.path.isdir(Path(name).expanduser()):
         problems.append(f"model.name_or_path: no such folder: {name}")
     if problems:
         raise RecipeError(where or recipe.name, problems)

@@ -138,7 +138,9 @@ class TrainSection(Section):
     """The optimization. One optimizer step is over ``traces_per_step`` traces.
 
     ``rows_per_forward`` samples go through the model at once on one device: it changes speed and memory, never
-    the loss. ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end; the end).
+    the loss. ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at
+    the end, and held-out data is evaluated once before training. ``max_steps`` ends the run early; beyond the end
+    of the last epoch it changes nothing.
     """
 
     epochs: int = Field(default=1, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -40,5 +41,5 @@ def find_recipe(text: str) -> Path:
     Raises:
         UserError: it is neither.
     """
-    path = Path(text)
-    return path if path.exists() else shipped_recipe(text.removesuffix(".yaml"))
+    # os.path.exists answers where Path.exists raises: for a name that is too long to be one.
+    return Path(text) if os.path.exists(text) else shipped_recipe(text.removesuffix(".yaml"))

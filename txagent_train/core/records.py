@@ -165,8 +165,8 @@ class Step:
     """One output of the model and what came back for it.
 
     ``reasoning`` is a model's hidden <think> text, apart from ``thought``. ``summary`` stands in for ``results``
-    where they are too long. ``raw_output`` is the model's text where it could not be parsed. ``train`` and
-    ``weight`` say whether and how strongly this step is trained on.
+    where they are too long. ``raw_output`` is the model's text where it could not be parsed, or where the other
+    fields do not hold all of it. ``train`` and ``weight`` say whether and how strongly this step is trained on.
     """
 
     thought: str = ""
@@ -363,13 +363,21 @@ class StepExample:
         """Whether the target gives the answer of the trace."""
         return self.trace.answer is not None and self.step_index == len(self.trace.steps) - 1
 
+    @property
+    def is_reply(self) -> bool:
+        """Whether the target is text for the user other than the answer: no calls, and no step of the model next."""
+        if self.target.calls or self.is_final:
+            return False
+        after = self.trace.turns[len(self.history) + 1 :]
+        return not after or isinstance(after[0], UserMessage)
+
 
 @dataclass(frozen=True, slots=True)
 class RenderedExample:
     """A StepExample in tokens. ``loss_mask[t]`` is True where token t is trained on (the model's own output).
 
     Shapes: ``input_ids`` and ``loss_mask`` are both [T]. ``neutralised`` counts control strings found in text
-    that is not ours, and made harmless.
+    that is not ours, and made harmless; ``neutralised_in_target`` those of them that stand in the output.
     """
 
     id: str
@@ -378,6 +386,7 @@ class RenderedExample:
     loss_mask: tuple[bool, ...]
     weight: float = 1.0
     neutralised: int = 0
+    neutralised_in_target: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.input_ids) == len(self.loss_mask)

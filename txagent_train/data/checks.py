@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from jsonschema import Draft202012Validator, SchemaError
+from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
@@ -17,6 +16,10 @@ from txagent_train.data.decompose import is_trained
 
 MESSAGE_LIMIT = 200
 """Characters of a validator's message that are shown: it may quote the whole argument."""
+FIX_CALL = (
+    "or set the step's train to false, or keep such traces (--invalid-calls keep; in a recipe data.invalid_calls)"
+)
+FIX_SCHEMA = "write it as JSON schema 2020-12; which properties are required is a list beside properties"
 
 
 def check_calls(trace: Trace) -> None:
@@ -35,7 +38,9 @@ def check_calls(trace: Trace) -> None:
                 for call in step.calls:
                     _check_call(call, seen)
             except DataError as error:
-                raise DataError(error.problem, reason=error.reason, trace_id=trace.id, step=index) from None
+                raise DataError(
+                    error.problem, reason=error.reason, trace_id=trace.id, step=index, fix=error.fix
+                ) from None
         for tool in step.tools_added:
             seen.setdefault(tool.name, tool)
 
@@ -43,18 +48,18 @@ def check_calls(trace: Trace) -> None:
 def _check_call(call: ToolCall, seen: dict[str, ToolSpec]) -> None:
     if call.name not in seen:
         problem_text = f"the call names {call.name}, which is not among the {len(seen)} tools"
-        raise DataError(problem_text, reason="undeclared_tool")
+        raise DataError(problem_text, reason="undeclared_tool", fix=f"declare the tool, {FIX_CALL}")
     try:
         problem = best_match(_validator(json.dumps(seen[call.name].parameters)).iter_errors(call.arguments))
-    except (SchemaError, Unresolvable, RecursionError) as error:
-        detail = _shortened(getattr(error, "message", "") or str(error))
+    except Exception as error:  # a schema is anybody's text, and jsonschema raises what it meets in it
+        detail = _shortened(getattr(error, "message", "") or str(error) or type(error).__name__)
         problem_text = f"the parameters of {call.name} are not a usable JSON schema: {detail}"
-        raise DataError(problem_text, reason="invalid_tool_schema") from None
+        raise DataError(problem_text, reason="invalid_tool_schema", fix=FIX_SCHEMA) from None
     if problem is not None:
         place = problem.json_path.removeprefix("$").removeprefix(".")
         where = f" at {place}" if place else ""
         problem_text = f"the arguments of {call.name} break its schema{where}: {_shortened(problem.message)}"
-        raise DataError(problem_text, reason="invalid_arguments")
+        raise DataError(problem_text, reason="invalid_arguments", fix=f"mend the call or the schema, {FIX_CALL}")
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,16 @@ def is_trained(step: Step) -> bool:
     Only outputs that the model should learn to write: an unparsable one, one whose beginning the loop wrote
     (forced) and a rejected one stay in the history of later steps and are never targets.
     """
-    return step.train and step.weight > 0 and step.status is StepStatus.OK
+    return untrained_reason(step) is None
+
+
+def untrained_reason(step: Step) -> str | None:
+    """Why a step is not supervised: its status, ``train_false`` or ``weight_zero``; None where it is."""
+    if step.status is not StepStatus.OK:
+        return str(step.status)
+    if not step.train:
+        return "train_false"
+    return None if step.weight > 0 else "weight_zero"
 
 
 def _shuffled(tools: Sequence[ToolSpec], rng: random.Random | None) -> list[ToolSpec]:
@@ -40,5 +49,8 @@ def decompose(trace: Trace, *, seed: int = 0, epoch: int = 0, shuffle_tools: boo
     for index, step in enumerate(trace.steps):
         if is_trained(step):
             yield StepExample(trace=trace, step_index=index, tools=tuple(tools), weight=step.weight)
+        batch: dict[str, ToolSpec] = {}
+        for tool in step.tools_added:  # two calls of the step may have returned the same tool
+            batch.setdefault(tool.name, tool)
         seen = {tool.name for tool in tools}
-        tools.extend(tool for tool in _shuffled(step.tools_added, rng) if tool.name not in seen)
+        tools.extend(tool for tool in _shuffled(list(batch.values()), rng) if tool.name not in seen)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -30,7 +30,8 @@ OnFault: TypeAlias = Callable[[DataError], None]
 class ImportReport:
     """What an import did. ``dropped`` counts records by reason; read = accepted + the sum of dropped.
 
-    ``dropped_file`` names every dropped record, or is None where all were accepted.
+    ``dropped_file`` names every dropped record, or is None where all were accepted. ``fixes`` says what to do
+    about a reason, where that can be said.
     """
 
     source: str
@@ -39,6 +40,7 @@ class ImportReport:
     accepted: int
     dropped: dict[str, int]
     dropped_file: str | None = None
+    fixes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,7 +54,22 @@ def read_traces(
     on_fault: OnFault,
     on_invalid_call: OnFault | None,
 ) -> Iterator[Trace]:
-    """The sound traces of a file, streamed. A record is left out after its fault was handed over.
+    """The sound traces of a file, streamed; see read_numbered."""
+    numbered = read_numbered(
+        path, format, keep_incomplete=keep_incomplete, on_fault=on_fault, on_invalid_call=on_invalid_call
+    )
+    return (trace for _, trace in numbered)
+
+
+def read_numbered(
+    path: Path,
+    format: str,
+    *,
+    keep_incomplete: bool,
+    on_fault: OnFault,
+    on_invalid_call: OnFault | None,
+) -> Iterator[tuple[int, Trace]]:
+    """The sound traces of a file, streamed, each with its line. A record is left out after its fault was handed over.
 
     Args:
         on_fault: receives every fault but invalid calls; may raise it.
@@ -79,7 +96,7 @@ def read_traces(
             handler(error.at(path=str(path), line=line))
             continue
         seen.add(trace.id)
-        yield trace
+        yield line, trace
     if not read:
         raise DataError("the file holds no records", reason="no_records", path=str(path))
 
@@ -110,7 +127,18 @@ def load_traces(
     invalid_calls: InvalidCalls = "error",
     on_drop: OnFault | None = None,
 ) -> Iterator[Trace]:
-    """The traces of a file for training, streamed: the first bad record is an error.
+    """The traces of a file for training, streamed; see load_numbered."""
+    return (trace for _, trace in load_numbered(path, format, invalid_calls=invalid_calls, on_drop=on_drop))
+
+
+def load_numbered(
+    path: Path,
+    format: str = NATIVE,
+    *,
+    invalid_calls: InvalidCalls = "error",
+    on_drop: OnFault | None = None,
+) -> Iterator[tuple[int, Trace]]:
+    """The traces of a file for training, streamed, each with its line: the first bad record is an error.
 
     A native file was made by an import or by this package, so an incomplete trace in it was kept on purpose; in any
     other format it is an error.
@@ -124,7 +152,7 @@ def load_traces(
         UserError: there is no such format.
     """
     assert invalid_calls != "drop" or on_drop is not None, "dropping needs on_drop"
-    return read_traces(
+    return read_numbered(
         path,
         format,
         keep_incomplete=format == NATIVE,
@@ -150,28 +178,36 @@ def import_traces(
     """Write the sound traces of a file in the native format, and the dropped ones, with their reasons, beside it.
 
     Raises:
-        DataError: the file cannot be read; or a call is invalid and ``invalid_calls`` is "error". Nothing is written.
-        UserError: ``out`` exists already, or there is no such format.
+        DataError: the file cannot be read, or a call is invalid and ``invalid_calls`` is "error": nothing is written.
+            Or no record is accepted: the dropped ones are written.
+        UserError: ``out`` or the file beside it exists already, or there is no such format.
         EnvironmentFailure: the machine refused to write.
     """
     check_free(out, overwrite=overwrite)
     side = dropped_path(out)
+    check_free(side, overwrite=overwrite)
     dropped: Counter[str] = Counter()
+    fixes: dict[str, str] = {}
     # The side file is named first: an import that left its out file is whole.
-    with jsonl_writer(out, overwrite=overwrite) as accepted, jsonl_writer(side, overwrite=True) as left_out:
+    with jsonl_writer(out, overwrite=overwrite) as accepted:
+        with jsonl_writer(side, overwrite=overwrite) as left_out:
 
-        def drop(error: DataError) -> None:
-            dropped[error.reason] += 1
-            left_out.write(fault_to_json(error))
+            def drop(error: DataError) -> None:
+                dropped[error.reason] += 1
+                if error.fix:
+                    fixes.setdefault(error.reason, error.fix)
+                left_out.write(fault_to_json(error))
 
-        for trace in read_traces(
-            source,
-            format,
-            keep_incomplete=keep_incomplete,
-            on_fault=drop,
-            on_invalid_call=_call_handler(invalid_calls, drop),
-        ):
-            accepted.write(trace_to_json(trace))
+            for trace in read_traces(
+                source,
+                format,
+                keep_incomplete=keep_incomplete,
+                on_fault=drop,
+                on_invalid_call=_call_handler(invalid_calls, drop),
+            ):
+                accepted.write(trace_to_json(trace))
+        if not accepted.count:
+            raise _nothing_accepted(source, side, dropped, fixes)
     if not dropped:
         side.unlink()
     return ImportReport(
@@ -181,7 +217,16 @@ def import_traces(
         accepted=accepted.count,
         dropped=dict(dropped.most_common()),
         dropped_file=str(side) if dropped else None,
+        fixes=fixes,
     )
+
+
+def _nothing_accepted(source: Path, side: Path, dropped: Counter[str], fixes: dict[str, str]) -> DataError:
+    lines = [
+        f"{count} {reason}" + (f": {fixes[reason]}" if reason in fixes else "") for reason, count in dropped.items()
+    ]
+    problem = "".join([f"none of the {dropped.total()} records is accepted", *(f"\n  {line}" for line in lines)])
+    return DataError(problem, reason="nothing_accepted", path=str(source), fix=f"each is named in {side}")
 
 
 def fault_to_json(error: DataError) -> JsonObject:

@@ -97,6 +97,9 @@ def _open_utf8(path: Path) -> Iterator[io.BufferedReader]:
             yield stream
     except FileNotFoundError:
         raise DataError("there is no such file", reason="unreadable_file", path=place) from None
+    except IsADirectoryError:
+        problem = "this is a folder; the name of a file is needed"
+        raise DataError(problem, reason="unreadable_file", path=place) from None
     except READ_ERRORS as error:
         problem = f"the file cannot be read: {error}"
         raise DataError(problem, reason="unreadable_file", path=place, fix="copy or download it again") from None

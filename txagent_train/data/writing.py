@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -13,17 +14,38 @@ from typing import BinaryIO
 from txagent_train.core.errors import EnvironmentFailure, UserError
 from txagent_train.core.records import JsonObject
 
+REFUSALS = (errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR)
+"""Errors of the system that come of the path that was asked for, not of the machine."""
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path at which nothing can be made, before work is spent on what would go there.
+
+    Raises:
+        UserError: it lies below a file, or in a folder that may not be written to.
+    """
+    for above in (path, *path.absolute().parents):
+        if not os.path.lexists(above):
+            continue
+        if above != path and not above.is_dir():
+            raise UserError(f"{above} is a file, so nothing can be written below it", where=str(path))
+        if above.is_dir() and not os.access(above, os.W_OK | os.X_OK):
+            raise UserError(f"{above} may not be written to", where=str(path), fix="choose another place")
+        if above.is_dir():
+            return
+
 
 def check_free(path: Path, *, overwrite: bool) -> None:
     """Refuse a path that is taken, before work is spent on what would go there.
 
     Raises:
-        UserError: the file exists and ``overwrite`` is False, or the path is a folder.
+        UserError: the file exists and ``overwrite`` is False, the path is a folder, or nothing can be made there.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UserError("this is a folder; the name of a file is needed", where=str(path))
-    if path.exists() and not overwrite:
+    if os.path.exists(path) and not overwrite:
         raise UserError("the file exists already", where=str(path), fix="choose another name, or pass --overwrite")
+    check_place(path)
 
 
 class JsonlWriter:
@@ -47,8 +69,8 @@ def jsonl_writer(path: Path, *, overwrite: bool = False) -> Iterator[JsonlWriter
     Compressed where the name ends in ``.gz``. Equal contents give equal bytes. Folders above it are created.
 
     Raises:
-        UserError: the file exists and ``overwrite`` is False.
-        EnvironmentFailure: the machine refused (disk full, no permission).
+        UserError: the file exists and ``overwrite`` is False, or nothing can be written at this path.
+        EnvironmentFailure: the machine failed (disk full).
     """
     check_free(path, overwrite=overwrite)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -69,4 +91,6 @@ def jsonl_writer(path: Path, *, overwrite: bool = False) -> Iterator[JsonlWriter
             aside.unlink(missing_ok=True)
             raise
     except OSError as error:
+        if error.errno in REFUSALS:
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
         raise EnvironmentFailure(f"{path} could not be written: {error.strerror or error}") from error

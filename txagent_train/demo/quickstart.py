@@ -49,7 +49,7 @@ class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
     train_traces: int = 120
-    heldout_traces: int = 30
+    heldout_traces: int = 40
     next_calls: int = 48
     questions: int = 8
     max_new_tokens: int = 100

@@ -28,7 +28,7 @@ SYSTEM_PROMPT = (
 )
 """The system prompt of TxAgent, word for word: released models were trained with it."""
 
-_SIZES, _SIZE_WEIGHTS = (2, 3, 4), (5, 4, 1)  # tools shown at first; each costs about 67 tokens in every sample
+_SIZES, _SIZE_WEIGHTS = (2, 3, 4), (6, 3, 1)  # tools shown at first; each costs about 67 tokens in every sample
 _RAG_SHARE = 0.1  # of the traces that do not need Tool_RAG and show it nevertheless
 
 _POPULATION = "get_population_use_info_by_drug_name"

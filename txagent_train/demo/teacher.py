@@ -37,16 +37,16 @@ from txagent_train.demo.tools import (
 )
 
 SCHEDULE: dict[str, int] = {
-    "lookup": 15,
+    "lookup": 26,
     "compare": 1,
     "two_fields": 1,
     "interaction": 1,
     "search": 2,
     "generic_name": 1,
     "brand_names": 1,
-    "brand": 3,
+    "brand": 5,
     "search_then_lookup": 1,
-    "rag": 2,
+    "rag": 3,
     "unknown_brand": 1,
     "misspelt": 1,
     "rag_unknown_brand": 1,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txagent_train.core.errors import ModelError
-from txagent_train.models.loading import Attention, Dtype, Quantization, load_model
+from txagent_train.core.errors import EnvironmentFailure, ModelError
+from txagent_train.models.identity import check_base
+from txagent_train.models.loading import Attention, Dtype, Quantization, load_model, reading_model
 from txagent_train.models.quiet import quiet_renames
 
 if TYPE_CHECKING:
     import torch
     from peft import LoraConfig, PeftModel
+    from transformers import PreTrainedModel
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -34,7 +37,7 @@ def read_adapter_config(folder: Path) -> LoraConfig:
         raise ModelError(f"not an adapter: it has no {ADAPTER_CONFIG} with {ADAPTER_WEIGHTS}", where=str(folder))
     try:
         found = PeftConfig.from_pretrained(str(folder))
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever a broken file makes of the library
         raise ModelError(f"{ADAPTER_CONFIG} cannot be read: {error}", where=str(folder)) from error
     if not isinstance(found, LoraConfig):
         raise ModelError(f"the adapter is of the type {found.peft_type}, not LoRA", where=str(folder))
@@ -52,13 +55,12 @@ def load_with_adapter(
     """Load an adapter on the base model that it names, ready for inference.
 
     Raises:
-        ModelError: the folder is no adapter, or its base model cannot be loaded.
+        ModelError: the folder is no adapter, its base model cannot be loaded, or is not the one it was trained on.
     """
-    from peft import PeftModel
-
     config = read_adapter_config(folder)
     if not config.base_model_name_or_path:
         raise ModelError("the adapter does not name its base model", where=str(folder))
+    check_base(folder, config.base_model_name_or_path, config.revision)
     base = load_model(
         config.base_model_name_or_path,
         config.revision,
@@ -67,6 +69,51 @@ def load_with_adapter(
         quantization=quantization,
         device=device,
     )
-    with quiet_renames():
-        model: PeftModel = PeftModel.from_pretrained(base, folder)
-    return model.eval()
+    return attach_adapter(base, folder).eval()
+
+
+def attach_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False, autocast: bool = True) -> PeftModel:
+    """Put a saved adapter on its base model, and compare every tensor with the file.
+
+    Args:
+        autocast: keep the adapter in fp32 where its file is in 16 bits.
+
+    Raises:
+        ModelError: it does not fit the model, or its file is torn.
+    """
+    from peft import PeftModel
+
+    from txagent_train.models.verify import verify_saved
+
+    with reading_model(str(folder), what="the adapter does not fit the model"), quiet_renames():
+        model: PeftModel = PeftModel.from_pretrained(
+            base, folder, is_trainable=trainable, autocast_adapter_dtype=autocast
+        )
+    try:
+        verify_saved(folder, adapter_tensors(model), trained=False, same_dtype=False)
+    except EnvironmentFailure as error:
+        raise ModelError(f"the adapter does not fit the model: {error}", where=str(folder)) from error
+    return model
+
+
+def adapter_tensors(model: PeftModel, state_dict: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+    """The adapter's tensors by their name in its file; ``state_dict`` is the gathered one of a sharded model."""
+    from peft import get_peft_model_state_dict
+
+    tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(
+        model, state_dict=None if state_dict is None else dict(state_dict), save_embedding_layers=False
+    )
+    return tensors
+
+
+def saved_tensors(
+    model: PreTrainedModel | PeftModel, state_dict: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """What saving a model writes, by name in its file; ``state_dict`` is the gathered one of a sharded model."""
+    from peft import PeftModel
+
+    from txagent_train.models.verify import without_tied
+
+    if isinstance(model, PeftModel):
+        return adapter_tensors(model, state_dict)
+    return without_tied(model, model.state_dict() if state_dict is None else state_dict)

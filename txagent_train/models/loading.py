@@ -6,7 +6,6 @@ file, whose weights are copied into a plain model of their own, so that it saves
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from txagent_train.models.embedded import embedded_file, embedded_model, is_embe
 from txagent_train.models.quiet import quiet_loading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -27,7 +26,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 Attention = Literal["sdpa", "flash_attention_2", "eager"]
 Quantization = Literal["none", "nf4"]
 
-_log = logging.getLogger(__name__)
+_SHOWN = 4
 # What a GGUF file adds to the configuration, which a plain model must not carry.
 _GGUF_KEYS = (
     "quantization_config",
@@ -60,13 +59,14 @@ def load_tokenizer(name_or_path: str, revision: str | None = None) -> PreTrained
 
     if is_embedded(name_or_path):
         path, known = embedded_file(name_or_path), embedded_model(name_or_path)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+        with reading_model(name_or_path):
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
         tokenizer.pad_token = known.pad_token
         tokenizer.model_max_length = known.max_length
         tokenizer.name_or_path = name_or_path
     else:
         _check_exists(name_or_path)
-        with _as_model_error(name_or_path, revision):
+        with reading_model(name_or_path, revision):
             tokenizer = AutoTokenizer.from_pretrained(name_or_path, revision=revision, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelError("the model has no fast tokenizer (tokenizer.json)", where=name_or_path)
@@ -90,7 +90,8 @@ def load_model(
         device: where to put it; None leaves it on the CPU (for a trainer that shards it).
 
     Raises:
-        ModelError: it cannot be found or read, or cannot be loaded as asked.
+        ModelError: it cannot be found or read, cannot be loaded as asked, or its files lack weights of the model or
+            hold others (what is missing would be random).
     """
     resolved = resolve_dtype(dtype)
     check_loadable(name_or_path, attn_implementation=attn_implementation, quantization=quantization)
@@ -104,11 +105,31 @@ def load_model(
         options["quantization_config"] = _nf4(resolved)
     if device is not None:
         options["device_map"] = {"": device}
-    with _as_model_error(name_or_path, revision):
-        model = AutoModelForCausalLM.from_pretrained(
-            name_or_path, revision=revision, trust_remote_code=False, use_safetensors=True, **options
+    with reading_model(name_or_path, revision):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name_or_path,
+            revision=revision,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
         )
+    _check_complete(name_or_path, info)
     return model
+
+
+def _check_complete(name_or_path: str, info: Mapping[str, Any]) -> None:
+    parts = {"missing_keys": "lack", "mismatched_keys": "have another shape of", "unexpected_keys": "also hold"}
+    found = []
+    for part, verb in parts.items():
+        names = sorted(str(item[0] if isinstance(item, tuple) else item) for item in info.get(part) or ())
+        if names:
+            found.append(
+                f"{verb} {', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN} more' * (len(names) > _SHOWN)}"
+            )
+    found += [str(error) for error in info.get("error_msgs") or ()]
+    if found:
+        raise ModelError(f"the weight files do not fit the model: they {'; '.join(found)}", where=name_or_path)
 
 
 def check_loadable(name_or_path: str, *, attn_implementation: Attention, quantization: Quantization) -> None:
@@ -202,15 +223,26 @@ def _check_exists(name_or_path: str) -> None:
 
 
 @contextmanager
-def _as_model_error(name_or_path: str, revision: str | None) -> Iterator[None]:
-    """Turn the library's many ways of not finding or not reading a model into one clear error."""
+def reading_model(
+    name_or_path: str, revision: str | None = None, *, what: str = "the model cannot be loaded"
+) -> Iterator[None]:
+    """Turn the libraries' many ways of not finding or not reading a model into one clear error.
+
+    A torn safetensors file, a wrong shape, a broken tokenizer.json and a wrong configuration each raise another
+    exception, of which some are bare ``Exception``; only running out of memory is not the model's fault.
+    """
+    import torch
+
     try:
         yield
-    except (OSError, ValueError) as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    except (ModelError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
         at = f"{name_or_path}@{revision}" if revision else name_or_path
-        if Path(name_or_path).expanduser().is_dir():
-            raise ModelError(f"the model cannot be loaded: {first}", where=at) from error
+        if is_embedded(name_or_path) or Path(name_or_path).expanduser().is_dir():
+            raise ModelError(f"{what}: {first}", where=at) from error
         if _offline():
             raise ModelError(
                 "no such folder here, and not in the Hugging Face cache, which is all there is in offline mode",
@@ -218,7 +250,7 @@ def _as_model_error(name_or_path: str, revision: str | None) -> Iterator[None]:
                 fix="load it once with a network and HF_HUB_OFFLINE unset, or give the path of a local folder",
             ) from error
         raise ModelError(
-            f"the model cannot be loaded: {first}",
+            f"{what}: {first}",
             where=at,
             fix="check the name, the network, and (for gated models) that you are logged in: hf auth login",
         ) from error

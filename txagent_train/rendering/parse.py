@@ -15,17 +15,19 @@ from typing import Any, NoReturn
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH, Step, StepStatus, ToolCall
-from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, TOOL_CALLS_MARKER, WireFormat
+from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, PYTHON_TAG, TOOL_CALLS_MARKER, WireFormat
 
 _HERMES_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THINK = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL)
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
-_PYTHON_TAG = "<|python_tag|>"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """``step`` without results, and the answer where the output gives one (the step then has no calls)."""
+    """``step`` without results, and the answer where the output gives one (the step then has no calls).
+
+    The step keeps the whole text as its ``raw_output`` where a call in it is left out: one beside an answer.
+    """
 
     step: Step
     answer: str | None = None
@@ -84,8 +86,8 @@ def _split(text: str) -> tuple[str, list[ToolCall]]:
     if "<tool_call>" in text:
         before = text.partition("<tool_call>")[0]
         return before, [call for block in _HERMES_BLOCK.findall(text) for call in _calls(_decode(block))]
-    if _PYTHON_TAG in text:
-        before, _, after = text.partition(_PYTHON_TAG)
+    if PYTHON_TAG in text:
+        before, _, after = text.partition(PYTHON_TAG)
         return before, _calls(_decode(after))
     fenced = _FENCED.fullmatch(text)
     bare = fenced[1] if fenced else text.strip()
@@ -106,20 +108,19 @@ def parse_output(text: str, wire: WireFormat) -> ParsedOutput:
     reasoning, body = "", text
     if think := _THINK.match(text):
         reasoning, body = think[1].strip(), text[think.end() :]
+    broken = False
     try:
         before, calls = _split(body)
     except _Unreadable:
-        if wire.finish == "call" and FINAL_ANSWER_MARKER in body:
-            before, calls = (
-                re.split(r"\[TOOL_CALLS\]|<tool_call>", body)[0],
-                [],
-            )  # a broken Finish call ends it all the same
-        else:
+        if wire.finish != "call" or FINAL_ANSWER_MARKER not in body:
             return _unparsable(text)
+        # A broken Finish call ends it all the same.
+        before, calls, broken = re.split(r"\[TOOL_CALLS\]|<tool_call>", body)[0], [], True
     parsed = _read(before, calls, wire)
     if parsed is None:
         return _unparsable(text)
-    return replace(parsed, step=replace(parsed.step, reasoning=reasoning))
+    left_out = broken or (parsed.answer is not None and any(call.name != FINISH for call in calls))
+    return replace(parsed, step=replace(parsed.step, reasoning=reasoning, raw_output=text if left_out else None))
 
 
 def _read(before: str, calls: list[ToolCall], wire: WireFormat) -> ParsedOutput | None:

@@ -22,14 +22,15 @@ from txagent_train.core.records import RenderedExample, StepExample, ToolSpec, T
 from txagent_train.rendering.controls import Neutraliser, tokenizer_controls
 from txagent_train.rendering.messages import Message, to_messages, tool_message
 from txagent_train.rendering.parse import ParsedOutput, parse_output
-from txagent_train.rendering.syntax import Cleaner, assistant_text, output_text, system_text, tool_turns
+from txagent_train.rendering.syntax import Cleaner, assistant_text, system_text, target_text, tool_turns
 from txagent_train.rendering.template import chat_template
 from txagent_train.rendering.wire import FRAMES, SYNTAX_MARKERS, WireFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_CACHED_TEXTS = 4096
+_CACHED_IDS = 2_000_000
+"""Ids that are kept of texts seen before: some 80 MB. A number of texts would not bound the memory."""
 _PROBES = ("a", " a ", "\n\n", "Tool.[{", "  x\n", "é", "1")
 
 
@@ -56,6 +57,7 @@ class Renderer:
         self._system = Neutraliser.of(controls)
         self._control_ids = self._checked_control_ids()
         self._cache: dict[str, list[int]] = {}
+        self._cached_ids = 0
         self.chat_template = chat_template(wire, self._foreign, self._system)
         self.stop_token_id = self._control_ids[self.frame.close]
         self.pad_token_id = self._configure_tokenizer()
@@ -70,11 +72,15 @@ class Renderer:
         return ids
 
     def render(self, example: StepExample) -> RenderedExample:
-        """The training sample of one step: prompt, output, stop token; the last two are trained on."""
+        """The training sample of one step: prompt, output, stop token; the last two are trained on.
+
+        Raises:
+            DataError: the wire format has no words for the step (syntax.target_text).
+        """
         trace = example.trace
-        prompt, broken = self._prompt(trace.id, trace.system, example.tools, example.history)
         cleaner = self._cleaner()
-        text = output_text(example.target, trace.answer if example.is_final else None, self.wire, cleaner)
+        text = target_text(example, self.wire, cleaner)
+        prompt, broken = self._prompt(trace.id, trace.system, example.tools, example.history)
         output = [*self._text_ids(text), self.stop_token_id]
         return RenderedExample(
             id=example.id,
@@ -83,6 +89,7 @@ class Renderer:
             loss_mask=(False,) * len(prompt) + (True,) * len(output),
             weight=example.weight,
             neutralised=broken + cleaner.broken,
+            neutralised_in_target=cleaner.broken,
         )
 
     def messages(self, *, trace_id: str, system: str | None, turns: Sequence[Turn]) -> list[Message]:
@@ -182,11 +189,13 @@ class Renderer:
             return []
         ids = self._cache.get(text)
         if ids is None:
-            if len(self._cache) >= _CACHED_TEXTS:
-                self._cache.clear()
             ids = self.tokenizer.encode(text, add_special_tokens=False)
             assert not self._frame_ids.intersection(ids), f"a control token came out of plain text: {text!r}"
+            if self._cached_ids + len(ids) > _CACHED_IDS:
+                self._cache.clear()
+                self._cached_ids = 0
             self._cache[text] = ids
+            self._cached_ids += len(ids)
         return ids
 
     # ---- the tokenizer ----

@@ -7,9 +7,10 @@ holds the same words in Jinja; tests compare the two on ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from txagent_train.core.records import FINISH, JsonObject, Step, ToolSpec
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import FINISH, JsonObject, Step, StepExample, ToolSpec
 from txagent_train.rendering.controls import Neutraliser, well_formed, well_formed_json
 from txagent_train.rendering.messages import Message, json_text, tool_message
 from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, TOOL_CALLS_MARKER, WireFormat
@@ -96,11 +97,33 @@ def assistant_text(message: Message, wire: WireFormat, cleaner: Cleaner) -> str:
     return _with_calls(cleaner.text(message["content"].strip()), calls, wire)
 
 
-def output_text(step: Step, answer: str | None, wire: WireFormat, cleaner: Cleaner) -> str:
+def target_text(example: StepExample, wire: WireFormat, cleaner: Cleaner) -> str:
     """What the model should write at a step: the target, without ids and without the stop token.
 
-    ``answer`` is the answer of the trace where this is its last step.
+    Where ``Finish`` ends the model's turn, a reply to the user is written as an answer is: plain text without a
+    call would be no readable output (rendering.parse). In the history it is the plain text, as a chat client keeps it.
+
+    Raises:
+        DataError: the format has no words for the step: text without a call, and then another step of the model
+            (reason ``step_without_call``); or nothing at all (``empty_output``).
     """
+    step, answer = example.target, example.trace.answer if example.is_final else None
+    if answer is None and not step.calls:
+        problem = reason = ""
+        if not step.thought.strip():
+            problem, reason = "the step has neither text nor a call to write", "empty_output"
+        elif wire.finish == "call" and not example.is_reply:
+            problem, reason = "the step is text without a call, and the model goes on after it", "step_without_call"
+        if problem:
+            fix = "join the text to the step after it, set the step's train to false, or use wire.finish=text"
+            raise DataError(problem, reason=reason, trace_id=example.trace.id, step=example.step_index, fix=fix)
+        if wire.finish == "call":
+            step, answer = replace(step, thought=""), step.thought
+    return _output_text(step, answer, wire, cleaner)
+
+
+def _output_text(step: Step, answer: str | None, wire: WireFormat, cleaner: Cleaner) -> str:
+    """The output of a step; ``answer`` is what it tells the user, where it ends the model's turn."""
     thought = cleaner.text(well_formed(step.thought).strip())
     calls = [(well_formed(call.name), well_formed_json(call.arguments)) for call in step.calls]
     if answer is not None:

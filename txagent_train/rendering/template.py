@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 
 from txagent_train.rendering.controls import Neutraliser
+from txagent_train.rendering.messages import tool_message
 from txagent_train.rendering.syntax import HERMES_TOOLS_AFTER, HERMES_TOOLS_BEFORE
-from txagent_train.rendering.wire import FRAMES, TOOL_CALLS_MARKER, WireFormat
+from txagent_train.rendering.wire import FINISH_TOOL, FRAMES, TOOL_CALLS_MARKER, WireFormat
 
 _MACROS = """\
 {#- Breaks control strings in text that is not the template's own. -#}
@@ -78,9 +79,18 @@ _HERMES_MACROS = """\
 _SYSTEM = """\
 {%- set system = text_of(messages[0]['content']) | trim if messages and messages[0]['role'] == 'system' else '' -%}
 {%- set system = broken(system, system_breaks) -%}
-{%- if tools -%}
-  {%- set listing = namespace(text='') -%}
-  {%- for tool in tools -%}
+{%- set listing = namespace(rag=[], others=[], text='') -%}
+{%- for tool in tools or [] -%}
+  {%- set name = (tool['function'] if tool['function'] is defined else tool)['name'] -%}
+  {%- if name == 'Tool_RAG' -%}
+    {%- set listing.rag = listing.rag + [tool] -%}
+  {%- elif name != 'Finish' -%}
+    {%- set listing.others = listing.others + [tool] -%}
+  {%- endif -%}
+{%- endfor -%}
+{%- set shown = __ARRANGED__ -%}
+{%- if shown -%}
+  {%- for tool in shown -%}
     {%- set line = __TOOL_LINE__ -%}
     {%- set listing.text = listing.text ~ ('\\n' if not loop.first else '') ~ broken(line, escapes) -%}
   {%- endfor -%}
@@ -147,12 +157,16 @@ def chat_template(wire: WireFormat, foreign: Neutraliser, system: Neutraliser) -
     """The template of a wire format for a tokenizer whose control strings the neutralisers know."""
     frame = FRAMES[wire.frame]
     txagent = wire.syntax == "txagent"
+    # WireFormat.arrange_tools, in Jinja: a client gives its tools as they are, without Finish.
+    finish = json.dumps([tool_message(FINISH_TOOL)] if wire.finish == "call" else [])
+    order = "listing.rag + listing.others"
     words = {
         "__TOOL_CALLS__": _jinja(TOOL_CALLS_MARKER),
         "__TOOL_ROLE__": _jinja(wire.tool_role),
         "__TOOL_LINE__": "tool_line(tool)"
         if txagent
         else '\'{"type": "function", "function": \' ~ tool_line(tool) ~ \'}\'',
+        "__ARRANGED__": f"{finish} + {order}" if txagent else f"{order} + {finish}",
         "__BEFORE_TOOLS__": _jinja("\n" if txagent else "\n\n"),
         "__TOOLS_OPEN__": _jinja("" if txagent else HERMES_TOOLS_BEFORE),
         "__TOOLS_CLOSE__": _jinja("" if txagent else HERMES_TOOLS_AFTER),

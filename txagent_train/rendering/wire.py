@@ -17,6 +17,7 @@ FinishStyle = Literal["call", "text"]
 
 TOOL_CALLS_MARKER = "[TOOL_CALLS]"
 FINAL_ANSWER_MARKER = "[FinalAnswer]"
+PYTHON_TAG = "<|python_tag|>"
 SYNTAX_MARKERS = (
     TOOL_CALLS_MARKER,
     FINAL_ANSWER_MARKER,
@@ -26,9 +27,10 @@ SYNTAX_MARKERS = (
     "</tool_response>",
     "<think>",
     "</think>",
+    PYTHON_TAG,
 )
-"""The words of both syntaxes. All of them are kept out of foreign text whichever syntax is used, because the
-parser reads both."""
+"""The words of both syntaxes, and Llama-3.1's own. All of them are kept out of foreign text whichever syntax is used,
+because the parser reads them all."""
 
 FINISH_TOOL = ToolSpec(
     name=FINISH,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from torch import Tensor, nn
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
 from transformers import PreTrainedModel, set_seed
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from txagent_train.core.errors import EnvironmentFailure, ModelError, RecipeError
-from txagent_train.models.adapters import read_adapter_config
+from txagent_train.core.errors import ModelError, RecipeError
+from txagent_train.models.adapters import attach_adapter, read_adapter_config
 from txagent_train.models.quiet import quiet_renames
-from txagent_train.sft.checkpoints import verify_saved
 
 _HEAD = "lm_head"
-_COMPARED = ("r", "lora_alpha", "use_rslora", "use_dora")
+# Fields of peft's configuration that the run sets, not the recipe.
+_OF_THE_RUN = frozenset(
+    ["task_type", "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode"]
+)
 
 
 def lora_config(options: Mapping[str, Any], *, recipe: str = "recipe") -> LoraConfig:
@@ -41,6 +45,10 @@ def lora_config(options: Mapping[str, Any], *, recipe: str = "recipe") -> LoraCo
             problems.append(f"adapter.lora.{key}: {_HEAD} cannot be adapted; leave it out")
     if options.get("trainable_token_indices") is not None:
         problems.append("adapter.lora.trainable_token_indices: not supported; no wire format adds tokens")
+    for key in ("layer_replication", "alora_invocation_tokens"):
+        if options.get(key) is not None:
+            problems.append(f"adapter.lora.{key}: not supported; such an adapter cannot be merged")
+    problems += _wrong_values(options)
     if problems:
         raise RecipeError(recipe, problems)
     try:
@@ -49,26 +57,66 @@ def lora_config(options: Mapping[str, Any], *, recipe: str = "recipe") -> LoraCo
         raise RecipeError(recipe, [f"adapter.lora: {error}"]) from error
 
 
+def _wrong_values(options: Mapping[str, Any]) -> list[str]:
+    """What peft would stumble over, or overlook, only when it reaches the layers."""
+    problems = []
+    expressions = [(key, options.get(key)) for key in ("target_modules", "exclude_modules")]
+    for key in ("rank_pattern", "alpha_pattern"):
+        value = options.get(key) or {}
+        if isinstance(value, Mapping) and all(type(item) is int and item > 0 for item in value.values()):
+            expressions += [(key, name) for name in value]
+        else:
+            problems.append(f"adapter.lora.{key}: must be a mapping from layer names to whole numbers over 0")
+    for key, text in expressions:
+        if isinstance(text, str):
+            try:
+                re.compile(text)
+            except re.error as error:
+                problems.append(f"adapter.lora.{key}: {text!r} is not a regular expression: {error}")
+    return problems
+
+
 def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
 
 
-def check_targets(model: nn.Module, config: LoraConfig) -> None:
+def check_targets(model: PreTrainedModel, config: LoraConfig) -> None:
     """Check that every layer name in ``target_modules`` matches something; peft only asks that one does.
 
     Raises:
-        ModelError: a name matches no layer; names the layers there are.
+        ModelError: a name matches no layer (names the layers there are); or a tied embedding is in
+            ``modules_to_save``, whose copy could not be merged.
     """
-    if not isinstance(config.target_modules, (list, tuple, set)):
-        return
-    names = [name for name, _ in model.named_modules()]
-    for target in sorted(config.target_modules):
-        if not any(name == target or name.endswith(f".{target}") for name in names):
-            layers = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if _is_linear(module)})
+    modules = dict(model.named_modules())
+    targets = () if isinstance(config.target_modules, str) else map(str, _as_list(config.target_modules))
+    for target in sorted(targets):
+        if not any(name == target or name.endswith(f".{target}") for name in modules):
+            layers = sorted({name.rsplit(".", 1)[-1] for name, module in modules.items() if _is_linear(module)})
             raise ModelError(
                 f"the model has no layer {target}",
                 where="adapter.lora.target_modules",
                 fix=f"its linear layers are: {', '.join(layer for layer in layers if layer != _HEAD)}",
+            )
+    if model.config.get_text_config().tie_word_embeddings:
+        tied = {name.rsplit(".", 1)[-1] for name, module in modules.items() if isinstance(module, nn.Embedding)}
+        for name in sorted(tied & set(map(str, _as_list(config.modules_to_save)))):
+            raise ModelError(
+                f"{name} is tied to the head in this model, so that a copy of it cannot be merged",
+                where="adapter.lora.modules_to_save",
+                fix="leave it out",
+            )
+
+
+def _check_adapted(model: PeftModel) -> None:
+    """Refuse an adapter on the head, which would not be trained, or on embeddings, which could not be merged."""
+    base = model.get_base_model()
+    for name, module in base.named_modules():
+        on_embedding = isinstance(module, BaseTunerLayer) and isinstance(module.get_base_layer(), nn.Embedding)
+        if on_embedding or (module is base.get_output_embeddings() and isinstance(module, BaseTunerLayer)):
+            raise ModelError(
+                f"matches {name}; the head and the embeddings cannot be adapted",
+                where="adapter.lora.target_modules",
+                fix="leave it out",
             )
 
 
@@ -86,8 +134,8 @@ def add_adapter(
         revision: of the base model; the adapter names it.
 
     Raises:
-        ModelError: a target matches no layer; or ``init_from`` is no safetensors adapter, has another shape than
-            the recipe's, or does not fit the model.
+        ModelError: a target matches no layer, or the head or embeddings; or ``init_from`` is no safetensors
+            adapter, has other options than the recipe, or does not fit the model.
     """
     check_targets(model, config)
     set_seed(seed)
@@ -96,46 +144,37 @@ def add_adapter(
     if init_from is None:
         try:
             with quiet_renames():
-                return get_peft_model(model, config, autocast_adapter_dtype=autocast, revision=revision)
-        except ValueError as error:
+                adapted = get_peft_model(model, config, autocast_adapter_dtype=autocast, revision=revision)
+        except (ValueError, TypeError, AttributeError, KeyError, NotImplementedError) as error:
             raise ModelError(f"the adapter does not fit the model: {error}", where="adapter.lora") from error
-    check_same_kind(init_from, config)
-    with quiet_renames():
-        adapted = PeftModel.from_pretrained(model, init_from, is_trainable=True, autocast_adapter_dtype=autocast)
-    loaded = adapter_tensors(adapted)
-    try:
-        verify_saved(init_from, loaded, trained=False, same_dtype=False)
-    except EnvironmentFailure as error:
-        raise ModelError(f"the adapter does not fit the model: {error}", where=str(init_from)) from error
+    else:
+        check_same_kind(init_from, config)
+        adapted = attach_adapter(model, init_from, trainable=True, autocast=autocast)
+    _check_adapted(adapted)
     return adapted
 
 
 def check_same_kind(folder: Path, config: LoraConfig) -> None:
-    """Check that a folder holds a LoRA adapter of the recipe's shape, to start from.
+    """Check that a folder holds a LoRA adapter with the recipe's options, to start from.
 
     Raises:
-        ModelError: it does not.
+        ModelError: lists every option that differs.
     """
-    found = read_adapter_config(folder)
-    for name in _COMPARED:
-        theirs, ours = getattr(found, name), getattr(config, name)
-        if theirs != ours:
-            raise ModelError(
-                f"the adapter has {name}={theirs}, the recipe {ours}",
-                where=str(folder),
-                fix=f"set adapter.lora.{name}={theirs}",
-            )
-    if _target_set(found) != _target_set(config):
-        raise ModelError("the adapter has other target_modules than the recipe", where=str(folder))
+    theirs, ours = _options_of(read_adapter_config(folder)), _options_of(config)
+    different = [name for name in sorted(ours) if theirs.get(name) != ours[name]]
+    if different:
+        shown = "".join(f"\n    {name}={theirs.get(name)}, the recipe {ours[name]}" for name in different)
+        raise ModelError(
+            f"the adapter has other options than the recipe:{shown}",
+            where=str(folder),
+            fix="set " + " ".join(f"adapter.lora.{name}={theirs.get(name)}" for name in different),
+        )
 
 
-def _target_set(config: LoraConfig) -> frozenset[object]:
-    return frozenset(_as_list(config.target_modules))
-
-
-def adapter_tensors(model: PeftModel, state_dict: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """The adapter's tensors by their name in its file; ``state_dict`` is the gathered one of a sharded model."""
-    tensors: dict[str, Tensor] = get_peft_model_state_dict(
-        model, state_dict=None if state_dict is None else dict(state_dict), save_embedding_layers=False
-    )
-    return tensors
+def _options_of(config: LoraConfig) -> dict[str, Any]:
+    """The options that a recipe decides, so that equal ones compare equal: sets sorted, empty ones None."""
+    found = {}
+    for name, value in config.to_dict().items():
+        if name not in _OF_THE_RUN:
+            found[name] = (sorted(value) if isinstance(value, (set, list, tuple)) else value) or None
+    return found

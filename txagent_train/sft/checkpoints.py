@@ -1,24 +1,29 @@
-"""Checkpoints: folders ``step-N`` that appear whole, and proof that what was saved is what was trained.
+"""Checkpoints: folders ``step-N`` that appear whole, and which of them to resume from.
 
-A checkpoint is written to ``.step-N.aside`` and renamed when it is complete and verified; a folder under its final
-name is therefore whole, and whatever a killed process leaves behind is never taken for one.
+A checkpoint is written to ``.step-N.aside`` and renamed when it is complete and verified; whatever a killed process
+leaves behind is never taken for one. Copying and disks tear folders too, so a checkpoint is checked before it is
+resumed from.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
-from safetensors import safe_open
-from torch import Tensor
-from transformers import PreTrainedModel
+from safetensors import SafetensorError, safe_open
 
 from txagent_train.core.errors import EnvironmentFailure, RunDirError
 
+_log = logging.getLogger(__name__)
 _STEP = re.compile(r"step-(\d+)")
 
 
@@ -51,9 +56,81 @@ def whole_checkpoints(directory: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
-def newest_checkpoint(directory: Path) -> Path | None:
-    """The whole checkpoint of the latest step, or None."""
-    return next(reversed(whole_checkpoints(directory)), None)
+def newest_checkpoint(directory: Path, *, steps: int, shapes: Mapping[str, Sequence[int]] | None) -> Path | None:
+    """The checkpoint of the latest step that can be resumed from, or None; those passed over are warned of."""
+    for checkpoint in reversed(whole_checkpoints(directory)):
+        problem = problem_of(checkpoint, steps=steps, shapes=shapes)
+        if problem is None:
+            return checkpoint
+        _log.warning("%s is passed over: %s", checkpoint, problem)
+    return None
+
+
+def problem_of(checkpoint: Path, *, steps: int, shapes: Mapping[str, Sequence[int]] | None) -> str | None:
+    """Why a checkpoint cannot be resumed from, or None.
+
+    Args:
+        steps: of the whole run.
+        shapes: of the tensors to find, by their name in the file; None does not compare them (a sharded model).
+    """
+    step = step_of(checkpoint)
+    if step > steps:
+        return f"it is of step {step}, but the run has only {steps} steps"
+    try:
+        if json.loads((checkpoint / "trainer_state.json").read_bytes())["global_step"] != step:
+            return "trainer_state.json is of another step"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "trainer_state.json is missing or torn"
+    return _state_problem(checkpoint) or _tensor_problem(checkpoint, shapes)
+
+
+def _state_problem(checkpoint: Path) -> str | None:
+    """The state of optimizer, schedule and random numbers; sharded optimizers are folders of their own."""
+    deepspeed = any(checkpoint.glob("global_step*"))
+    sharded = deepspeed or any(path.is_dir() for path in checkpoint.glob("optimizer*"))
+    needed = [] if sharded else [["optimizer.pt", "optimizer.bin"]]
+    needed += [] if deepspeed else [["scheduler.pt"]]
+    needed += [[path.name] for path in checkpoint.glob("rng_state*.pth")] or [["rng_state.pth"]]
+    for names in needed:
+        if not any(zipfile.is_zipfile(checkpoint / name) for name in names):
+            return f"{names[0]} is missing or torn"
+    return None
+
+
+def _tensor_problem(checkpoint: Path, shapes: Mapping[str, Sequence[int]] | None) -> str | None:
+    found: dict[str, tuple[int, ...]] = {}
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            return f"{path.name} is torn: {error}"
+    if not found:
+        return "it holds no tensors"
+    for name, shape in (shapes or {}).items():
+        if found.get(name) != tuple(shape):
+            return f"the tensor {name} is missing or of another shape"
+    return None
+
+
+@contextmanager
+def reading_checkpoint(checkpoint: str | None) -> Iterator[None]:
+    """What torch and peft make of a checkpoint that is damaged, or not of this run."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, KeyError, EOFError, OSError, UnpicklingError, SafetensorError) as error:
+        raise RunDirError(f"the checkpoint cannot be loaded: {error}", where=str(checkpoint)) from error
+    except EnvironmentFailure as error:
+        raise RunDirError(f"the checkpoint does not fit the run: {error}", where=str(checkpoint)) from error
+
+
+def drop_later(directory: Path, step: int) -> None:
+    """Delete the checkpoints after a step, from which a run goes on: they are of a past that is written anew."""
+    for checkpoint in reversed(whole_checkpoints(directory)):
+        if step_of(checkpoint) > step:
+            discard(checkpoint)
 
 
 def publish(aside: Path, final: Path) -> None:
@@ -82,53 +159,13 @@ def _sync(path: Path) -> None:
 def prune(directory: Path, keep_last: int) -> None:
     """Delete all but the newest checkpoints."""
     for checkpoint in whole_checkpoints(directory)[:-keep_last]:
-        # Out of sight first: a deletion that is interrupted must not leave a torn step-N.
-        doomed = checkpoint.with_name(f".{checkpoint.name}.old")
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.rename(checkpoint, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        discard(checkpoint)
 
 
-def verify_saved(directory: Path, expected: Mapping[str, Tensor], *, trained: bool, same_dtype: bool = True) -> None:
-    """Reopen the safetensors files of a folder and compare every tensor with the one in memory.
-
-    Args:
-        expected: tensors by their name in the file.
-        trained: training has begun, so that the B matrices of an adapter cannot all be zero.
-        same_dtype: the file must have the dtype in memory; else its values are compared in that dtype.
-
-    Raises:
-        EnvironmentFailure: a name, shape, dtype or value differs, or the adapter holds no training.
-    """
-    seen: set[str] = set()
-    for path in sorted(directory.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                saved, kept = file.get_tensor(name), expected.get(name)
-                if kept is None:
-                    raise _mismatch(path, f"has the tensor {name}, which was not trained")
-                saved = saved if same_dtype else saved.to(kept.dtype)
-                if saved.shape != kept.shape or saved.dtype != kept.dtype:
-                    raise _mismatch(path, f"holds {name} as {_describe(saved)} instead of {_describe(kept)}")
-                if not torch.equal(saved, kept.detach().to("cpu")):
-                    raise _mismatch(path, f"holds other values for {name}")
-                seen.add(name)
-    missing = sorted(set(expected) - seen)
-    if missing:
-        raise _mismatch(directory, f"lacks {len(missing)} tensors, the first is {missing[0]}")
-    second_factors = [tensor for name, tensor in expected.items() if ".lora_B." in name]
-    if trained and second_factors and not any(bool(tensor.any()) for tensor in second_factors):
-        raise _mismatch(directory, "is an adapter that adds nothing: all its B matrices are zero")
-
-
-def without_tied(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a model as its file holds them: those tied to another one are left out."""
-    return {name: tensor for name, tensor in tensors.items() if name not in (model.all_tied_weights_keys or ())}
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"
-
-
-def _mismatch(path: Path, what: str) -> EnvironmentFailure:
-    return EnvironmentFailure(f"what was saved is not what was trained: {path} {what}")
+def discard(folder: Path) -> None:
+    """Delete a folder."""
+    # Out of sight first: a deletion that is interrupted must not leave a torn one.
+    doomed = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(folder, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)

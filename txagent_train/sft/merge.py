@@ -14,13 +14,15 @@ from transformers import PreTrainedModel
 from txagent_train.core.errors import EnvironmentFailure, RunDirError
 from txagent_train.core.records import JsonObject
 from txagent_train.models.adapters import load_with_adapter, read_adapter_config
+from txagent_train.models.identity import BASE_FILE
 from txagent_train.models.loading import Dtype
-from txagent_train.sft.checkpoints import aside_path, publish, verify_saved, without_tied
+from txagent_train.models.verify import verify_saved, without_tied
+from txagent_train.sft.checkpoints import aside_path, publish
 
 _PROBE_TOKENS = 32
 # Largest difference of logits, relative to the largest logit: rounding of the merged weights to the dtype.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2, torch.float64: 1e-8}
-_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", BASE_FILE, "README.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ def merge(adapter_dir: Path, out: Path, *, dtype: Dtype = "auto") -> MergeReport
         dtype: of the merged weights; auto is bfloat16 on a GPU and float32 on a CPU.
 
     Raises:
-        ModelError: ``adapter_dir`` holds no adapter, or its base cannot be loaded.
+        ModelError: ``adapter_dir`` holds no adapter, its base cannot be loaded, or has other weights than it was
+            trained on.
         RunDirError: ``out`` is not empty.
         EnvironmentFailure: the merged model answers differently, or was not saved as it is.
     """

@@ -75,7 +75,7 @@ class StepSums:
     Everything is one float64 vector, so that one reduction makes the sums of all ranks.
     """
 
-    _COUNTS = ("tokens", "padding", "stop")
+    _COUNTS = ("tokens", "padding")
 
     def __init__(self, source_names: Sequence[str], steps: int, device: torch.device) -> None:
         self._sources = tuple(source_names)

@@ -6,6 +6,7 @@
       trace.npy  step.npy  source.npy         [rows]       trace number, step in its trace, source number
       weight.npy  supervised.npy              [rows]       weight of each supervised token, how many there are
       rows.json                               key, trace ids, source names, report
+      dropped.jsonl                           every sample or trace that was left out, and why
 
 A folder is written aside and renamed; one with another key belongs to other data or settings and is replaced.
 """
@@ -16,10 +17,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -40,11 +41,18 @@ _DTYPES = {
 _MAPPED = ("ids", "mask")
 """The arrays with an entry for each token; the rest is small and read whole."""
 _INDEX = "rows.json"
+DROPPED = "dropped.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareReport:
-    """What preparation made, and what it left out and why. Token counts are of kept rows."""
+    """What preparation made, and what it left out and why. Token counts are of kept rows.
+
+    Each of the ``steps`` of the traces that were read is a row, or counted by reason in ``dropped`` (cannot be
+    trained on) or ``untrained`` (is not meant to be). ``dropped_traces`` counts traces that were left out whole, their
+    steps not counted; ``untrained_traces`` those that have no step to train on. ``neutralised`` is the number of
+    control strings that were broken in all rows, ``neutralised_in_targets`` the number of rows with one in the output.
+    """
 
     rows: int
     traces: int
@@ -55,6 +63,11 @@ class PrepareReport:
     supervised_by_step: Mapping[str, int]
     rows_by_source: Mapping[str, int]
     dropped: Mapping[str, int]
+    neutralised_in_targets: int = 0
+    steps: int = 0
+    untrained: Mapping[str, int] = field(default_factory=dict)
+    untrained_traces: int = 0
+    dropped_traces: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         return asdict(self)
@@ -92,22 +105,32 @@ class PreparedRows:
 
     @classmethod
     def open(cls, directory: Path, key: str) -> PreparedRows | None:
-        """Open a folder, or return None if there is none with this key."""
+        """Open a folder, or return None if there is none with this key, or a file of it is torn."""
         try:
             index = json.loads((directory / _INDEX).read_bytes())
-        except (OSError, ValueError):
+            if index["key"] != key:
+                return None
+            arrays = {
+                name: np.load(directory / f"{name}.npy", mmap_mode="r" if name in _MAPPED else None) for name in _DTYPES
+            }
+            rows = cls(
+                directory=directory,
+                **arrays,
+                trace_ids=tuple(index["trace_ids"]),
+                source_names=tuple(index["source_names"]),
+                report=PrepareReport(**index["report"]),
+            )
+        except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
-        if index.get("key") != key:
-            return None
-        arrays = {}
-        for name in _DTYPES:
-            arrays[name] = np.load(directory / f"{name}.npy", mmap_mode="r" if name in _MAPPED else None)
-        return cls(
-            directory=directory,
-            **arrays,
-            trace_ids=tuple(index["trace_ids"]),
-            source_names=tuple(index["source_names"]),
-            report=PrepareReport(**index["report"]),
+        return rows if rows._is_whole() else None
+
+    def _is_whole(self) -> bool:
+        """Whether the lengths of the arrays are those of the report."""
+        rows, tokens = self.report.rows, self.report.tokens
+        lengths = {"ids": tokens, "mask": tokens, "offsets": rows + 1}
+        return all(
+            getattr(self, name).shape == (lengths.get(name, rows),) and getattr(self, name).dtype == dtype
+            for name, dtype in _DTYPES.items()
         )
 
 
@@ -151,6 +174,7 @@ class RowWriter:
         self._rows_by_source = dict.fromkeys(source_names, 0)
         self._longest = 0
         self._neutralised = 0
+        self._neutralised_in_targets = 0
 
     def __enter__(self) -> Self:
         try:
@@ -196,9 +220,16 @@ class RowWriter:
         self._rows_by_source[self._source_names[source]] += 1
         self._longest = max(self._longest, len(mask))
         self._neutralised += example.neutralised
+        self._neutralised_in_targets += example.neutralised_in_target > 0
 
-    def commit(self, dropped: Mapping[str, int]) -> PrepareReport:
-        """Finish the folder and rename it over its final name."""
+    @property
+    def dropped_file(self) -> Path:
+        """Where what is left out is named, before the commit."""
+        return self._aside / DROPPED
+
+    def commit(self, dropped: Mapping[str, int], **counts: Any) -> PrepareReport:
+        """Finish the folder and rename it over its final name. ``counts`` are fields of the report that only the
+        caller knows."""
         for file in self._files.values():
             file.close()
         report = PrepareReport(
@@ -211,7 +242,9 @@ class RowWriter:
             supervised_by_step={str(step): count for step, count in sorted(self._supervised_by_step.items())},
             rows_by_source=self._rows_by_source,
             dropped=dict(dropped),
+            neutralised_in_targets=self._neutralised_in_targets,
         )
+        report = replace(report, **counts)
         index = {
             "key": self._key,
             "trace_ids": self._trace_ids,

@@ -1,6 +1,8 @@
 """One supervised fine-tuning run, from recipe to saved model.
 
 check (cheap) -> run directory -> prepare -> load model -> start statement -> train -> save and verify
+
+The user's mistakes that show up to the start of training leave the run directory as it was.
 """
 
 from __future__ import annotations
@@ -17,31 +19,41 @@ from types import FrameType
 from typing import Any, Literal, TypeAlias
 
 import torch
+from accelerate import PartialState
 from peft import LoraConfig
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from txagent_train.config.loading import fingerprint, to_yaml
-from txagent_train.config.paths import check_files
 from txagent_train.config.sft import SftRecipe
-from txagent_train.core.errors import EnvironmentFailure, ModelError, RunDirError
+from txagent_train.core.errors import EnvironmentFailure, RunDirError
 from txagent_train.core.records import JsonObject
-from txagent_train.models.adapters import ADAPTER_WEIGHTS
-from txagent_train.models.loading import check_loadable, load_model, load_tokenizer, resolve_dtype
+from txagent_train.models.adapters import ADAPTER_WEIGHTS, saved_tensors
+from txagent_train.models.identity import base_identity, write_base
+from txagent_train.models.loading import load_model, load_tokenizer, resolve_dtype
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import wire_format_for
-from txagent_train.sft.adapter import add_adapter, check_same_kind, lora_config
+from txagent_train.sft.adapter import add_adapter
 from txagent_train.sft.arguments import training_arguments
-from txagent_train.sft.checkpoints import aside_path, newest_checkpoint, publish, step_of
+from txagent_train.sft.checkpoints import (
+    aside_path,
+    discard,
+    drop_later,
+    newest_checkpoint,
+    problem_of,
+    publish,
+    step_of,
+)
+from txagent_train.sft.checks import check_recipe, check_rows, check_sources
 from txagent_train.sft.plan import RunPlan
 from txagent_train.sft.prepare import Preparation, hash_sources, renderer_fingerprint
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
+from txagent_train.sft.sinks import open_records
 from txagent_train.sft.start import asked_for_sharding, check_as_asked, start_statement
 from txagent_train.sft.trainer import TraceTrainer
 from txagent_train.tracking.files import file_sha256
-from txagent_train.tracking.logging import Progress, progress, rank
-from txagent_train.tracking.metrics import MetricsLog, read_metrics
+from txagent_train.tracking.logging import rank
 from txagent_train.tracking.run_dir import RunDir, RunState
-from txagent_train.tracking.wandb_run import NullRun, WandbRun, start_wandb
 
 Resume: TypeAlias = Literal["auto", "never"] | Path
 """auto: go on from the newest whole checkpoint if there is a run; never: an existing run is an error; a path: that
@@ -81,19 +93,22 @@ def run_sft(
         on_record: receives every record of metrics, on rank 0 (beside metrics.jsonl and W&B).
 
     Raises:
-        UserError: recipe, data, model or run directory are not as they must be; found before training begins.
+        UserError: recipe, data, model or run directory are not as they must be; found before training begins. A
+            run directory that this call made is gone again.
         EnvironmentFailure: the machine failed, the loss diverged, or what was saved is not what was trained.
         KeyboardInterrupt: SIGINT or SIGTERM came; the step was finished and a checkpoint saved.
     """
-    adapter = _check(recipe)
-    checkpoint = _explicit_checkpoint(recipe, resume)
+    adapter = check_recipe(recipe)
+    _check_resume(recipe, resume)
     tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
     wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
     renderer = Renderer(tokenizer, wire, seed=recipe.seed)
     hashes = hash_sources(recipe.data)
-    run = _open_run_dir(recipe, renderer, hashes, resume)
-    with _marked(run):
+    check_sources(recipe.data, hashes, recipe=recipe.name)
+    base = base_identity(recipe.model.name_or_path, recipe.model.revision)
+    with _run_dir(recipe, renderer, hashes, base, resume) as run, _marked(run):
         preparation = Preparation(recipe.data, renderer, hashes, recipe.seed, run.root / "prepared")
+        eval_rows = preparation.evaluation()
         train = recipe.train
         epochs = preparation.epochs(train.epochs, traces_per_step=train.traces_per_step, max_steps=train.max_steps)
         plan = RunPlan.of(
@@ -103,39 +118,40 @@ def run_sft(
             reduction=train.loss_reduction,
             max_steps=train.max_steps,
         )
-        if checkpoint is None and resume == "auto":
-            checkpoint = newest_checkpoint(run.checkpoints)
-        return _train(recipe, run, renderer, plan, preparation.evaluation(), adapter, checkpoint, on_record)
+        job = _Job(recipe, run, renderer, plan, eval_rows, adapter, base)
+        return _train(job, resume, on_record)
 
 
-def _check(recipe: SftRecipe) -> LoraConfig | None:
-    """Everything that can be found wrong in a second or two, before anything is written."""
-    check_files(recipe)
-    model = recipe.model
-    check_loadable(model.name_or_path, attn_implementation=model.attn_implementation, quantization=model.quantization)
-    if recipe.train.optimizer.endswith("8bit") and not torch.cuda.is_available():
-        raise ModelError(f"{recipe.train.optimizer} needs a GPU", where="train.optimizer", fix="use adamw_torch")
-    if recipe.adapter.method == "full":
-        return None
-    config = lora_config(recipe.adapter.lora.options(), recipe=recipe.name)
-    if recipe.adapter.init_from is not None:
-        check_same_kind(recipe.adapter.init_from, config)
-    return config
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A run that is prepared. ``base`` is the identity of the base model's weights."""
+
+    recipe: SftRecipe
+    run: RunDir
+    renderer: Renderer
+    plan: RunPlan
+    eval_rows: PreparedRows | None
+    adapter: LoraConfig | None
+    base: str
 
 
-def _explicit_checkpoint(recipe: SftRecipe, resume: Resume) -> Path | None:
+def _check_resume(recipe: SftRecipe, resume: Resume) -> None:
     if not isinstance(resume, Path):
-        return None
+        return
     step_of(resume)
     expected = (recipe.output_dir / "checkpoints").resolve()
     if resume.resolve().parent != expected:
         raise RunDirError(f"not a checkpoint of this run, which has them in {expected}", where=str(resume))
-    return resume
 
 
-def _open_run_dir(recipe: SftRecipe, renderer: Renderer, hashes: dict[str, str], resume: Resume) -> RunDir:
+@contextmanager
+def _run_dir(
+    recipe: SftRecipe, renderer: Renderer, hashes: dict[str, str], base: str, resume: Resume
+) -> Iterator[RunDir]:
+    """The run directory, which rank 0 claims."""
     if rank() != 0:
-        return RunDir(recipe.output_dir)
+        yield RunDir(recipe.output_dir)
+        return
     # Data counts by content, not by where it lies.
     settled = fingerprint(recipe)
     for part in ("sources", "eval"):
@@ -144,13 +160,15 @@ def _open_run_dir(recipe: SftRecipe, renderer: Renderer, hashes: dict[str, str],
     if recipe.adapter.init_from is not None:
         settled["adapter"]["init_from"] = file_sha256(recipe.adapter.init_from / ADAPTER_WEIGHTS)
     settled["renderer"] = renderer_fingerprint(renderer)
-    return RunDir.open_for_training(
+    settled["base_weights"] = base
+    with RunDir.claim(
         recipe.output_dir,
         fingerprint=settled,
         manifest={"name": recipe.name, "data_sha256": hashes},
         recipe_yaml=to_yaml(recipe),
         resume=resume != "never",
-    )
+    ) as run:
+        yield run
 
 
 @contextmanager
@@ -171,30 +189,27 @@ def _marked(run: RunDir) -> Iterator[None]:
             run.mark(state, error=error)
 
 
-def _train(
-    recipe: SftRecipe,
-    run: RunDir,
-    renderer: Renderer,
-    plan: RunPlan,
-    eval_rows: PreparedRows | None,
-    adapter: LoraConfig | None,
-    checkpoint: Path | None,
-    on_record: Callable[[JsonObject], None] | None,
-) -> SftResult:
+def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | None) -> SftResult:
+    recipe, run, plan = job.recipe, job.run, job.plan
+    steps = len(plan.steps)
     dtype = resolve_dtype(recipe.model.dtype)
     # The arguments come before the model: ZeRO-3 partitions a model while it is loaded.
-    args = training_arguments(recipe, output_dir=run.checkpoints, steps=len(plan.steps), dtype=dtype)
-    model: Any = _load(recipe, adapter, dtype, args.device)
+    args = training_arguments(recipe, output_dir=run.checkpoints, steps=steps, dtype=dtype)
+    model: Any = _load(recipe, job.adapter, dtype, args.device)
+    prepared = [*plan.epochs, *([] if job.eval_rows is None else [job.eval_rows])]
+    check_rows(model, prepared, pad_token_id=job.renderer.pad_token_id)
+    checkpoint = _checkpoint(run, resume, steps, model)
     done = 0 if checkpoint is None else step_of(checkpoint)
-    with _records(recipe, run, len(plan.steps), done, on_record) as records:
+    _forget_after(run, done, steps)
+    with open_records(recipe, run, steps, done, on_record) as records:
         trainer = TraceTrainer(
             model,
             args,
-            tokenizer=renderer.tokenizer,
+            tokenizer=job.renderer.tokenizer,
             plan=plan,
             recipe=recipe,
             checkpoints=run.checkpoints,
-            eval_rows=eval_rows,
+            eval_rows=job.eval_rows,
             note={"wandb_id": records.wandb.id},
             on_record=records.add,
         )
@@ -205,72 +220,42 @@ def _train(
             records.add({"kind": "start", "step": done, **statement})
         with _graceful_stop(trainer):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        if trainer.stop_agreed and trainer.state.global_step < len(plan.steps):
+        if trainer.stop_agreed and trainer.state.global_step < steps:
             raise KeyboardInterrupt(f"stopped after step {trainer.state.global_step}; its checkpoint is saved")
-        _save_final(trainer, renderer, run)
+        _save_final(trainer, job)
     trainer.accelerator.end_training()
     return SftResult(
         run_dir=run.root,
         model_dir=run.model,
-        steps=len(plan.steps),
+        steps=steps,
         loss=records.last_loss.get("train"),
         eval_loss=records.last_loss.get("eval"),
         prepared=plan.epochs[0].report,
     )
 
 
-@dataclass
-class _Records:
-    """Where the records of metrics go: the file, W&B, the progress display and the caller."""
-
-    metrics: MetricsLog
-    wandb: WandbRun | NullRun
-    bar: Progress
-    last_loss: dict[str, float]
-    on_record: Callable[[JsonObject], None] | None
-    shown: int = 0
-
-    def add(self, values: JsonObject) -> None:
-        kind, step = values["kind"], values["step"]
-        self.metrics.append(values)
-        self.wandb.log({f"{kind}/{key}": value for key, value in values.items() if _is_number(value)}, step=step)
-        if "loss" in values:
-            self.last_loss[kind] = values["loss"]
-        note = f"loss {self.last_loss['train']:.4f}" if "train" in self.last_loss else ""
-        if step > self.shown:
-            self.bar.advance(step - self.shown, note=note)
-            self.shown = step
-        if self.on_record is not None:
-            self.on_record(values)
+def _checkpoint(run: RunDir, resume: Resume, steps: int, model: Any) -> Path | None:
+    """The checkpoint to go on from, checked as far as it can be without loading it."""
+    if resume == "never":
+        return None
+    shapes = None
+    if asked_for_sharding() is None:
+        shapes = {name: tuple(tensor.shape) for name, tensor in saved_tensors(model).items()}
+    if resume == "auto":
+        return newest_checkpoint(run.checkpoints, steps=steps, shapes=shapes)
+    problem = problem_of(resume, steps=steps, shapes=shapes)
+    if problem is not None:
+        raise RunDirError(f"cannot be resumed from: {problem}", where=str(resume), fix="take another, or --resume auto")
+    return resume
 
 
-@contextmanager
-def _records(
-    recipe: SftRecipe, run: RunDir, steps: int, done: int, on_record: Callable[[JsonObject], None] | None
-) -> Iterator[_Records]:
-    """Open what records go to; what a resume will write again is taken out of the metrics file first."""
-    metrics = MetricsLog(run.metrics_path)
+def _forget_after(run: RunDir, done: int, steps: int) -> None:
+    """Delete what a run that goes on from step ``done`` will make anew; else a later resume would mix two pasts."""
+    PartialState().wait_for_everyone()  # all ranks have chosen their checkpoint
     if rank() == 0:
-        metrics.rewind(done)
-    wandb = _start_wandb(recipe, run)
-    exit_code = 1
-    try:
-        with progress("training", steps) as bar:
-            yield _Records(metrics, wandb, bar, _last_losses(run), on_record)
-        exit_code = 0
-    finally:
-        metrics.close()
-        wandb.finish(exit_code=exit_code)
-
-
-def _last_losses(run: RunDir) -> dict[str, float]:
-    """The last loss of each kind of record, of the part of the run that was done before."""
-    records = read_metrics(run.metrics_path).records if run.metrics_path.exists() else ()
-    return {record["kind"]: record["loss"] for record in records if "loss" in record}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+        drop_later(run.checkpoints, done)
+        if done < steps and run.model.exists():
+            discard(run.model)
 
 
 def _load(recipe: SftRecipe, adapter: LoraConfig | None, dtype: torch.dtype, device: torch.device) -> Any:
@@ -288,21 +273,6 @@ def _load(recipe: SftRecipe, adapter: LoraConfig | None, dtype: torch.dtype, dev
     if adapter is None:
         return model
     return add_adapter(model, adapter, init_from=recipe.adapter.init_from, seed=recipe.seed, revision=section.revision)
-
-
-def _start_wandb(recipe: SftRecipe, run: RunDir) -> WandbRun | NullRun:
-    if rank() != 0:
-        return NullRun()
-    tracking = recipe.tracking
-    return start_wandb(
-        tracking.wandb,
-        run_dir=run.root,
-        project=tracking.project,
-        entity=tracking.entity,
-        name=recipe.name,
-        tags=tracking.tags,
-        config=recipe.model_dump(mode="json"),
-    )
 
 
 @contextmanager
@@ -329,18 +299,22 @@ def _graceful_stop(trainer: TraceTrainer) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _save_final(trainer: TraceTrainer, renderer: Renderer, run: RunDir) -> None:
+def _save_final(trainer: TraceTrainer, job: _Job) -> None:
     """The final model, with all that a server needs to render as trained; whole or not there."""
-    aside = aside_path(run.model)
-    if rank() == 0:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-    trainer.accelerator.wait_for_everyone()
+    final = job.run.model
+    aside = aside_path(final)
     try:
+        if rank() == 0:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+        trainer.accelerator.wait_for_everyone()
         trainer.save_model(str(aside))
         if rank() == 0:
-            renderer.save(aside)
-            publish(aside, run.model)
-    except OSError as error:
-        raise EnvironmentFailure(f"{run.model} could not be written: {error.strerror or error}") from error
+            job.renderer.save(aside)
+            if job.adapter is not None:
+                write_base(aside, job.recipe.model.name_or_path, job.base)
+            publish(aside, final)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise EnvironmentFailure(f"{final} could not be written: {reason}") from error
     trainer.accelerator.wait_for_everyone()

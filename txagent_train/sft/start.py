@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from accelerate.utils import DistributedType
@@ -12,6 +13,8 @@ from txagent_train.core.records import JsonObject
 from txagent_train.sft.prepare import describe
 from txagent_train.sft.recorder import parameter_count
 from txagent_train.sft.trainer import TraceTrainer
+
+_log = logging.getLogger(__name__)
 
 
 def asked_for_sharding() -> DistributedType | None:
@@ -50,6 +53,14 @@ def start_statement(trainer: TraceTrainer, done: int) -> JsonObject:
     sizes = [(parameter_count(item), item.requires_grad) for item in model.parameters()]
     plan = trainer.plan
     tokens = sum(rows.report.tokens for rows in plan.epochs) / max(sum(plan.steps_in_epoch), 1)
+    asked = trainer.recipe.train.max_steps
+    if asked is not None and asked > len(plan.steps):
+        _log.warning(
+            "train.max_steps is %d, but train.epochs=%d ends after %d steps, which is what is planned",
+            asked,
+            len(plan.epochs),
+            len(plan.steps),
+        )
     return {
         "strategy": trainer.accelerator.distributed_type.value,
         "world_size": trainer.args.world_size,

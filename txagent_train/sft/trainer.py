@@ -24,6 +24,7 @@ import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from peft import PeftModel
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, SequentialSampler
@@ -32,20 +33,19 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
-    TrainerCallback,
     TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from trl import SFTConfig, SFTTrainer
 
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import EnvironmentFailure
 from txagent_train.core.records import JsonObject
+from txagent_train.models.adapters import saved_tensors
 from txagent_train.models.quiet import quiet_renames
-from txagent_train.sft.adapter import adapter_tensors
+from txagent_train.models.verify import verify_saved
 from txagent_train.sft.batches import ForwardBatch, collate, total_weight
-from txagent_train.sft.checkpoints import aside_path, checkpoint_path, prune, publish, verify_saved, without_tied
+from txagent_train.sft.cadence import Cadence
+from txagent_train.sft.checkpoints import aside_path, checkpoint_path, prune, publish, reading_checkpoint
 from txagent_train.sft.loss import add_target_loss
 from txagent_train.sft.metrics import StepSums
 from txagent_train.sft.plan import RunPlan, deal_rows
@@ -79,27 +79,6 @@ class _StepDataset(TorchDataset[StepShare]):
 def _only_item(items: Sequence[StepShare]) -> dict[str, StepShare]:
     # A dict, because the parent class asks whether "labels" is in a batch.
     return {"share": items[0]}
-
-
-class _Cadence(TrainerCallback):
-    """Decides after which steps to evaluate and save, and whether to stop."""
-
-    def __init__(self, trainer: TraceTrainer) -> None:
-        self._trainer = trainer
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        trainer, train = self._trainer, self._trainer.recipe.train
-        done = state.global_step
-        last = done == len(trainer.plan.steps)
-        stop = trainer.stop_agreed
-        control.should_save = last or stop or (train.save_every is not None and done % train.save_every == 0)
-        if trainer.eval_rows is not None and not stop:
-            due = trainer.plan.ends_epoch(done - 1) if train.eval_every is None else done % train.eval_every == 0
-            control.should_evaluate = last or due
-        control.should_training_stop = control.should_training_stop or stop
-        return control
 
 
 class TraceTrainer(SFTTrainer):
@@ -149,7 +128,7 @@ class TraceTrainer(SFTTrainer):
                 train_dataset=Dataset.from_dict({"step": list(range(len(plan.steps)))}),
                 data_collator=_only_item,
                 processing_class=tokenizer,
-                callbacks=[_Cadence(self)],
+                callbacks=[Cadence(self)],
             )
         self.remove_callback(PrinterCallback)
         base = model.get_base_model() if isinstance(model, PeftModel) else model
@@ -166,6 +145,12 @@ class TraceTrainer(SFTTrainer):
 
     def _send_telemetry(self) -> None:
         """Nothing is sent anywhere; the parent would report the model's type and the GPU."""
+
+    def agree_to_stop(self) -> bool:
+        """Whether any rank was asked to stop: the same answer on all of them."""
+        asked = torch.tensor(float(self.stop_requested), device=self.args.device)
+        self.stop_agreed = bool(self.accelerator.reduce(asked, reduction="sum") > 0)
+        return self.stop_agreed
 
     # ---- batches ----
 
@@ -205,7 +190,6 @@ class TraceTrainer(SFTTrainer):
         # Gradients are averaged over ranks, and the loss is a sum over ranks.
         scale = self.args.world_size / total
         sums = self._new_sums(rows)
-        sums.count("stop", float(self.stop_requested))
         for number, batch in enumerate(share.forwards):
             last = number == len(share.forwards) - 1
             self.accelerator.gradient_state._set_sync_gradients(last)
@@ -215,7 +199,6 @@ class TraceTrainer(SFTTrainer):
             self._add_sums(sums, rows, batch, outputs.nll)
         sums.vector = self.accelerator.reduce(sums.vector, reduction="sum")
         self._sums = sums
-        self.stop_agreed = sums.counted("stop") > 0
         self._loss = sums.weighted_nll / total
         if not math.isfinite(self._loss):
             raise self._diverged("loss", self._loss, share.step)
@@ -318,11 +301,11 @@ class TraceTrainer(SFTTrainer):
         """Write, verify and publish ``step-N``, then delete older ones."""
         final = checkpoint_path(self.checkpoints, self.state.global_step)
         aside = aside_path(final)
-        if self.args.should_save:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-        self.accelerator.wait_for_everyone()
         try:
+            if self.args.should_save:
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
+            self.accelerator.wait_for_everyone()
             self.save_model(str(aside), _internal_call=True)
             self._save_optimizer_and_scheduler(str(aside))
             self._save_scaler(str(aside))
@@ -334,17 +317,27 @@ class TraceTrainer(SFTTrainer):
             if self.args.should_save:
                 publish(aside, final)
                 prune(self.checkpoints, self.recipe.train.keep_last)
-        except OSError as error:
-            raise EnvironmentFailure(f"{final} could not be written: {error.strerror or error}") from error
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise EnvironmentFailure(f"{final} could not be written: {reason}") from error
         self.accelerator.wait_for_everyone()
         self.recorder.pause_over()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load as the parent does, which only warns of missing tensors, and compare with the file."""
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        loaded = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if isinstance(loaded, PeftModel) and not self.is_fsdp_enabled and not self.is_deepspeed_enabled:
-            verify_saved(Path(resume_from_checkpoint), adapter_tensors(loaded), trained=False)
+        with reading_checkpoint(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            if not self.is_fsdp_enabled and not self.is_deepspeed_enabled:
+                loaded = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+                verify_saved(Path(resume_from_checkpoint), saved_tensors(loaded), trained=False)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading_checkpoint(checkpoint):
+            super()._load_rng_state(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save adapter or model to a folder, and verify it. Called on all ranks; a sharded model is gathered."""
@@ -365,8 +358,6 @@ class TraceTrainer(SFTTrainer):
             model.save_pretrained(directory, state_dict=state_dict, save_embedding_layers=False)
             # peft's model card is an empty form.
             (directory / "README.md").unlink(missing_ok=True)
-            verify_saved(directory, adapter_tensors(model, state_dict), trained=trained)
-            return
-        model.save_pretrained(directory, state_dict=state_dict)
-        tensors = model.state_dict() if state_dict is None else state_dict
-        verify_saved(directory, without_tied(model, tensors), trained=trained)
+        else:
+            model.save_pretrained(directory, state_dict=state_dict)
+        verify_saved(directory, saved_tensors(model, state_dict), trained=trained)

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from txagent_train.core.errors import EnvironmentFailure
+from txagent_train.core.errors import EnvironmentFailure, UserError
 
 _CHUNK_BYTES = 1 << 20
 _ASIDE = re.compile(r"\..+\.\d+\.tmp")
@@ -77,9 +77,16 @@ def is_leftover(name: str) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content in hex; the file is streamed, never held in memory."""
+    """The SHA-256 of a file's content in hex; the file is streamed, never held in memory.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     return digest.hexdigest()

@@ -8,21 +8,26 @@
       model/           the final output
       report/          sections that stages leave for the report
       report.html
+      .lock            held by the process that writes (tracking/lock.py)
 
-Only rank 0 opens a run directory for training.
+Only rank 0 opens a run directory for training. A run without a checkpoint and without a model holds nothing worth
+keeping: it may be started anew with other settings.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from txagent_train.core.errors import EnvironmentFailure, RunDirError
+from txagent_train.core.errors import EnvironmentFailure, RunDirError, UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.tracking.files import atomic_write_json, atomic_write_text, dump_json, is_leftover
+from txagent_train.tracking.lock import LOCK_NAME, locked
 from txagent_train.tracking.provenance import provenance, utc_now
 
 _SHOWN_ENTRIES = 5
@@ -73,6 +78,41 @@ class RunDir:
     def report_path(self) -> Path:
         return self.root / "report.html"
 
+    def has_progress(self) -> bool:
+        """Whether there is a checkpoint or a model."""
+        checkpoints = self.checkpoints.iterdir() if self.checkpoints.is_dir() else ()
+        return self.model.exists() or any(not entry.name.startswith(".") for entry in checkpoints)
+
+    @classmethod
+    @contextmanager
+    def claim(
+        cls, root: Path, *, fingerprint: JsonObject, manifest: JsonObject, recipe_yaml: str, resume: bool
+    ) -> Iterator[RunDir]:
+        """``open_for_training`` under the folder's lock, until the block ends.
+
+        A UserError in the block leaves the folder as it was: what is new in it is removed (unless there is a
+        checkpoint by then), a run that was there keeps its state.
+
+        Raises:
+            RunDirError: as open_for_training; or another process holds the lock, or ``root`` cannot be used.
+        """
+        run = cls(root)
+        existed, before = _is_folder(root), _entries(root)
+        if run.manifest_path.name not in before:
+            _check_empty(root, frozenset())
+        with locked(root):
+            former = run.read_manifest() if run.manifest_path.exists() else None
+            try:
+                yield cls.open_for_training(
+                    root, fingerprint=fingerprint, manifest=manifest, recipe_yaml=recipe_yaml, resume=resume
+                )
+            except UserError:
+                if former is not None and run.manifest_path.exists():
+                    run.mark(RunState(former["state"]), error=former.get("error", ""))
+                elif not run.has_progress():
+                    _remove_new(root, before, existed)
+                raise
+
     @classmethod
     def open_for_training(
         cls,
@@ -90,7 +130,8 @@ class RunDir:
             fingerprint: what decides the loss curve (data hashes, seed, optimizer, ...); a resume must match it.
             manifest: what the caller adds to the manifest, such as the name and the data fingerprints.
             recipe_yaml: the resolved recipe.
-            resume: go on with the run in ``root`` if there is one.
+            resume: go on with the run in ``root`` if there is one. One without progress is started anew where it
+                has another fingerprint, or ``resume`` is False.
             allowed: names that may already lie in ``root`` without making it a foreign folder.
 
         Raises:
@@ -101,9 +142,13 @@ class RunDir:
         run = cls(root)
         fingerprint = json.loads(dump_json(fingerprint))
         if run.manifest_path.exists():
-            if not resume:
+            same = run.read_manifest()["fingerprint"] == fingerprint
+            if not run.has_progress() and not (resume and same):
+                run._create(fingerprint, manifest, recipe_yaml)
+            elif not resume:
                 raise _taken(run)
-            run._continue(fingerprint, manifest, recipe_yaml)
+            else:
+                run._continue(fingerprint, manifest, recipe_yaml)
         else:
             _check_empty(root, allowed)
             run._create(fingerprint, manifest, recipe_yaml)
@@ -160,6 +205,9 @@ class RunDir:
             "fingerprint": fingerprint,
             "resumes": [],
         }
+        # Of a run without progress that was here before.
+        for name in (self.metrics_path.name, "wandb.json"):
+            (self.root / name).unlink(missing_ok=True)
         # The manifest first: it claims the folder. Killed before the next line, the run resumes, from step 0.
         atomic_write_json(self.manifest_path, manifest)
         self._lay_out(recipe_yaml)
@@ -190,13 +238,51 @@ class RunDir:
             raise EnvironmentFailure(f"{self.checkpoints} could not be made: {error.strerror}") from error
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether a path is a folder, or nothing yet.
+
+    Raises:
+        RunDirError: it is something else, or cannot be looked at.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # below a file: making it says so
+    except OSError as error:
+        raise _unusable(path, error) from None
+    if not path.is_dir():
+        raise RunDirError("a file, not a folder", where=str(path), fix="take another output_dir")
+    return True
+
+
+def _entries(root: Path) -> frozenset[str]:
+    """The names in a folder; none where it is not there. Raises as _is_folder."""
+    try:
+        return frozenset(entry.name for entry in root.iterdir()) if _is_folder(root) else frozenset()
+    except OSError as error:
+        raise _unusable(root, error) from None
+
+
+def _unusable(path: Path, error: OSError) -> RunDirError:
+    return RunDirError(f"cannot be read: {error.strerror or error}", where=str(path), fix="take another output_dir")
+
+
+def _remove_new(root: Path, before: frozenset[str], existed: bool) -> None:
+    """Remove what was not in a folder before, and the folder if it was not there."""
+    for entry in root.iterdir():
+        if entry.name in before:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    if not existed and not any(root.iterdir()):
+        root.rmdir()
+
+
 def _check_empty(root: Path, allowed: frozenset[str]) -> None:
-    if root.exists() and not root.is_dir():
-        raise RunDirError("a file, not a folder", where=str(root), fix="take another output_dir")
-    if not root.exists():
-        return
     foreign = sorted(
-        entry.name for entry in root.iterdir() if entry.name not in allowed and not is_leftover(entry.name)
+        name for name in _entries(root) if name not in allowed and name != LOCK_NAME and not is_leftover(name)
     )
     if foreign:
         shown = ", ".join(foreign[:_SHOWN_ENTRIES])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,7 @@ def test_usage_errors_and_version() -> None:
         (UserError("is wrong", where="here", fix="mend it"), 2, "error: here: is wrong\n  -> mend it\n"),
         (EnvironmentFailure("the disk is full"), 1, "error: the disk is full\n"),
         (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt("stopped after step 3"), 130, "interrupted: stopped after step 3\n"),
     ],
 )
 def test_errors_become_exit_codes_and_one_message(
@@ -78,6 +81,51 @@ def test_errors_become_exit_codes_and_one_message(
         app_module.app.registered_commands = registered
     assert caught.value.code == code
     assert capsys.readouterr().err == message
+
+
+def test_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    closed = []
+
+    def terminate() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            closed.append(True)
+
+    former = signal.getsignal(signal.SIGTERM)
+    registered = list(app_module.app.registered_commands)
+    app_module.app.command("terminate")(terminate)
+    monkeypatch.setattr(sys, "argv", ["txagent-train", "terminate"])
+    try:
+        with pytest.raises(SystemExit) as caught:
+            app_module.main()
+    finally:
+        app_module.app.registered_commands = registered
+    assert (caught.value.code, capsys.readouterr().err) == (130, "interrupted: stopped by SIGTERM\n")
+    assert closed and signal.getsignal(signal.SIGTERM) == former
+
+
+def test_paths_that_cannot_be_are_one_message_and_code_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    below = str(tmp_path / "file" / "out")
+    run_dir = tmp_path / "run"
+    (run_dir / "model").mkdir(parents=True)
+    (run_dir / "model" / "adapter_config.json").touch()
+    data = tmp_path / "data.jsonl"
+    data.write_text("{}")
+    held = tmp_path / "held.jsonl"
+    held.write_text("{}")
+    sources = [f"data.sources.0.path={data}", f"data.eval.0.path={held}"]
+    for arguments, message in {
+        ("sft", "quickstart", *sources, f"output_dir={below}"): "is a file, so nothing can be written below it",
+        ("quickstart", "--out", below): "is a file, so nothing can be written below it",
+        ("merge", str(run_dir), "--out", below): "is a file, so nothing can be written below it",
+        ("merge", str(run_dir), "--out", str(tmp_path / "new")): f"did you mean {run_dir / 'model'}?",
+        ("data", "import", str(data), "--out", below): "is a file, so nothing can be written below it",
+    }.items():
+        done = run(*arguments, probe=True)
+        assert done.returncode == 2, (arguments, done.stderr)
+        assert message in done.stderr and "Traceback" not in done.stderr and "imported: []" in done.stderr
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

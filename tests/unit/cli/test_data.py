@@ -46,7 +46,7 @@ def test_tables_show_the_same_numbers(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     shown = RUNNER.invoke(app, ["import", str(source), "--out", str(out)], catch_exceptions=False).stdout
     assert "read 12, accepted 10" in shown
-    assert "incomplete" in shown and "out.jsonl.dropped.jsonl" in shown
+    assert "incomplete" in shown and "--keep-incomplete" in shown and "out.jsonl.dropped.jsonl" in shown
     assert "complete" in RUNNER.invoke(app, ["stats", str(out)], catch_exceptions=False).stdout
     folder = tmp_path / "split"
     assert "held out" in RUNNER.invoke(app, ["split", str(out), "--out", str(folder)], catch_exceptions=False).stdout
@@ -61,8 +61,8 @@ def test_names_from_files_are_not_read_as_markup(tmp_path: Path) -> None:
 
 def test_nothing_accepted_is_said_aloud(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("t", [])])
-    result = RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")], catch_exceptions=False)
-    assert "No record was accepted" in result.stderr
+    with pytest.raises(DataError, match="none of the 1 records is accepted\n  1 empty_trace"):
+        RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")], catch_exceptions=False)
 
 
 def test_faults_of_the_file_and_the_options_are_user_errors(source: Path, tmp_path: Path) -> None:
@@ -72,6 +72,19 @@ def test_faults_of_the_file_and_the_options_are_user_errors(source: Path, tmp_pa
     )
     assert isinstance(RUNNER.invoke(app, ["stats", str(source), "--format", "nonsense"]).exception, UserError)
     assert RUNNER.invoke(app, ["import", str(source), "--out", "x", "--invalid-calls", "maybe"]).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["import", "split"])
+def test_an_output_below_a_file_is_a_user_error(source: Path, tmp_path: Path, command: str) -> None:
+    for out in (source / "x.jsonl", source / "deep" / "x.jsonl", tmp_path / ("x" * 300)):
+        result = RUNNER.invoke(app, [command, str(source), "--format", "openai", "--out", str(out)])
+        assert type(result.exception) is UserError or isinstance(result.exception, DataError), out
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_folder_as_data_is_said_to_be_one(tmp_path: Path) -> None:
+    result = RUNNER.invoke(app, ["stats", str(tmp_path)])
+    assert isinstance(result.exception, DataError) and "this is a folder" in str(result.exception)
 
 
 def test_heavy_libraries_are_not_imported() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from tests.unit.config.conftest import SMALLEST, Load, Problems
 from txagent_train.config.loading import FREE_ON_RESUME, fingerprint, load_recipe, to_yaml
-from txagent_train.core.errors import RecipeError
+from txagent_train.config.paths import check_files
+from txagent_train.config.shipped import find_recipe, shipped_recipe
+from txagent_train.core.errors import RecipeError, UserError
 
 
 def test_every_problem_is_reported_at_once(problems: Problems) -> None:
@@ -71,7 +73,7 @@ def test_missing_keys_are_named_with_their_section(problems: Problems) -> None:
         ("kind: stf", "kind: 'stf' is not a kind of recipe (line 1); known: sft"),
         ("kind: [sft]", "kind: ['sft'] is not a kind of recipe (line 1); known: sft"),
         ("kind: sft\nname: [x", "not YAML: expected ',' or ']', but got '<stream end>' (line 2)"),
-        ("kind: sft\nextends: [a]", "extends: must be the path of one recipe (line 2)"),
+        ("kind: sft\nextends: [a]", "extends: must be the path of one recipe, or the name of a shipped one (line 2)"),
     ],
 )
 def test_recipes_that_cannot_be_validated_at_all(problems: Problems, whole: str, problem: str) -> None:
@@ -113,8 +115,53 @@ def test_extends_finds_cycles_and_missing_bases(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"extends: a cycle, a.yaml -> b.yaml -> a.yaml"):
         load_recipe(tmp_path / "a.yaml")
     (tmp_path / "c.yaml").write_text("kind: sft\nextends: none.yaml\n")
-    with pytest.raises(RecipeError, match=r"extends: no such file: .*none.yaml \(line 2\)"):
+    with pytest.raises(
+        RecipeError, match=r"extends: no such file: .*none.yaml, nor a shipped recipe of that name \(line 2\); "
+    ):
         load_recipe(tmp_path / "c.yaml")
+
+
+def test_extends_takes_the_name_of_a_shipped_recipe(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    for name in ("txagent-llama3.1-8b-lora", "txagent-llama3.1-8b-lora.yaml"):
+        mine.write_text(f"extends: {name}\nname: mine\ntrain: {{epochs: 7}}\n")
+        recipe, base = load_recipe(mine), load_recipe(shipped_recipe("txagent-llama3.1-8b-lora"))
+        assert (recipe.name, recipe.train.epochs, recipe.model) == ("mine", 7, base.model)
+    mine.write_text("extends: txagent-llama3.1-8b-lor\n")
+    with pytest.raises(RecipeError, match=r"did you mean txagent-llama3\.1-8b-lora\?"):
+        load_recipe(mine)
+    (tmp_path / "quickstart.yaml").write_text(SMALLEST)
+    mine.write_text("extends: quickstart.yaml\n")  # a file comes first
+    assert load_recipe(mine).name == "small"
+
+
+def test_what_is_nested_too_deeply_or_named_too_long_is_a_user_error(tmp_path: Path) -> None:
+    recipe = tmp_path / "deep.yaml"
+    for depth in (60, 5000):
+        recipe.write_text(f"kind: sft\nname: {'[' * depth}{']' * depth}\n")
+        with pytest.raises(RecipeError, match="nested more than 50 deep"):
+            load_recipe(recipe)
+    recipe.write_text(SMALLEST)
+    with pytest.raises(RecipeError, match="nested more than 50 deep"):
+        load_recipe(recipe, ["name=" + "[" * 5000])
+    with pytest.raises(RecipeError, match="nested more than 50 deep"):
+        load_recipe(recipe, ["a." * 5000 + "a=1"])
+    long = "x" * 5000
+    with pytest.raises(UserError, match="neither a recipe file"):
+        find_recipe(long)
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path / long)
+    with pytest.raises(RecipeError, match=r"data\.sources\.0\.path: no such file"):
+        check_files(load_recipe(recipe, [f"data.sources.0.path={long}", f"model.name_or_path=./{long}"]))
+    recipe.write_text(f"extends: {long}\n")
+    with pytest.raises(RecipeError, match="extends: no such file"):
+        load_recipe(recipe)
+
+
+def test_a_folder_as_data_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(SMALLEST)
+    with pytest.raises(RecipeError, match="this is a folder"):
+        check_files(load_recipe(tmp_path / "r.yaml", [f"data.sources.0.path={tmp_path}"]))
 
 
 def test_the_resolved_recipe_is_read_back_unchanged(load: Load, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from txagent_train.core.errors import UserError
 def test_every_shipped_recipe_loads_and_keeps_its_promises(name: str) -> None:
     recipe = load_recipe(shipped_recipe(name))
     assert recipe.name == name
-    assert recipe.output_dir == Path("runs") / name
+    assert recipe.output_dir.parts[:2] == ("runs", name)
     # With dropout, the loss would change with the number of devices and of rows in a forward pass.
     assert recipe.adapter.lora.lora_dropout == 0.0
     assert recipe.data.overlong == "error"

@@ -11,7 +11,7 @@ from tests.support.openai_records import assistant, call, record, tool, user, wr
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import Trace
-from txagent_train.data.loading import ImportReport, dropped_path, import_traces, load_traces
+from txagent_train.data.loading import ImportReport, dropped_path, import_traces, load_numbered, load_traces
 from txagent_train.data.reading import read_jsonl
 
 UNDECLARED = [user(), assistant(None, call("order_blood_test")), tool(), assistant("Done.")]
@@ -119,6 +119,33 @@ def test_an_existing_file_is_refused_before_reading(tmp_path: Path) -> None:
         _import(source)
 
 
+def test_an_import_that_accepts_nothing_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("a", CUT_SHORT), record("b", CUT_SHORT), record("c", [])])
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(DataError, match=r"none of the 3 .*\n  2 incomplete: .*--keep-incomplete\n  1 empty_trace\n"):
+        _import(source)
+    assert not out.exists() and len(list(read_jsonl(dropped_path(out)))) == 3
+    _import(source, overwrite=True, keep_incomplete=True)
+    with pytest.raises(DataError, match="none of the 3"):
+        _import(source, overwrite=True)
+    assert len(list(read_jsonl(out))) == 2  # what was there stays
+
+
+def test_a_side_file_that_is_not_its_own_is_not_touched(tmp_path: Path) -> None:
+    side = dropped_path(tmp_path / "out.jsonl")
+    side.write_text("mine")
+    with pytest.raises(UserError, match=r"out\.jsonl\.dropped\.jsonl: the file exists already"):
+        _import(write_lines(tmp_path / "in.jsonl", [record("a")]))
+    assert side.read_text() == "mine" and not (tmp_path / "out.jsonl").exists()
+
+
+def test_traces_come_with_their_lines(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("a"), record("call", UNDECLARED), record("b")])
+    assert _import(source).fixes.keys() == {"undeclared_tool"}
+    numbered = load_numbered(source, "openai", invalid_calls="drop", on_drop=lambda _: None)
+    assert [(line, trace.id) for line, trace in numbered] == [(1, "a"), (3, "b")]
+
+
 def test_native_in_native_out(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("a"), record("b", CUT_SHORT)])
     _import(source, keep_incomplete=True)
@@ -158,6 +185,10 @@ def test_malformed_files_end_as_their_index_says(shared_data: Callable[[str], Pa
                 import_traces(path, out, format="openai")
             assert not out.exists()
             continue
+        if entry["records"] == len(entry.get("bad_records", [])) and expected == "drop":
+            with pytest.raises(DataError, match="none of the"):
+                import_traces(path, out, format="openai")
+            continue
         report = import_traces(path, out, format="openai")
         bad = entry["bad_records"] if expected == "drop" else []
         assert (report.read, report.accepted) == (entry["records"], entry["records"] - len(bad)), entry["file"]
@@ -184,10 +215,8 @@ def test_all_genegpt_traces_are_accepted(shared_data: Callable[[str], Path], tmp
 
 def test_tau_traces_end_without_an_answer(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_data("openai_messages/tau_airline.jsonl.gz")
-    report = import_traces(path, tmp_path / "out.jsonl", format="openai")
-    assert (report.read, report.accepted, report.dropped) == (60, 0, {"incomplete": 60})
-    with pytest.raises(DataError, match="no records"):
-        list(load_traces(tmp_path / "out.jsonl"))
+    with pytest.raises(DataError, match=r"60 incomplete: keep such traces with --keep-incomplete"):
+        import_traces(path, tmp_path / "out.jsonl", format="openai")
 
 
 def test_tau_traces_are_whole_otherwise(shared_data: Callable[[str], Path], tmp_path: Path) -> None:

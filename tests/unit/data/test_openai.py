@@ -156,7 +156,64 @@ def test_control_text_in_a_result_stays_data() -> None:
     assert sum(len(step.calls) for step in trace.steps) == 1
 
 
+FINISH_TEXTS = [
+    '[TOOL_CALLS][{"name": "Finish", "arguments": {}}]',
+    '\n<tool_call>\n{"name": "Finish"}\n</tool_call>',
+    "",
+]
+
+
+@pytest.mark.parametrize("finish", FINISH_TEXTS)
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [("Hm.\n\n[FinalAnswer] 200 mg.", "Hm.", "200 mg."), ("[FinalAnswer]200 mg.", "", "200 mg."), ("No.", "", "No.")],
+)
+def test_words_of_a_wire_format_in_the_last_message(text: str, thought: str, answer: str, finish: str) -> None:
+    trace = _messages(user(), assistant(None, call()), tool(), assistant(text + finish))
+    assert (trace.answer, trace.steps[-1]) == (answer, Step(thought=thought))
+    called = _messages(user(), assistant(None, call()), tool(), assistant(text, call("Finish", "{}")))
+    assert (called.answer, called.steps[-1]) == (answer, Step(thought=thought))
+
+
+def test_arguments_of_finish_are_kept_and_finish_is_no_tool() -> None:
+    end = assistant("Done.", call("Finish", '{"state": "ok"}'))
+    tools = [*TOOLS, {"name": "Finish", "parameters": {"type": "object", "properties": None}}]
+    trace = _parse(record(messages=[user(), end], tools=tools))
+    assert (trace.answer, [spec.name for spec in trace.initial_tools]) == ("Done.", ["get_dose", "list_drugs"])
+    assert trace.metadata == {"message_fields": [{"message": 1, "finish_arguments": {"state": "ok"}}]}
+
+
+def test_think_at_the_start_of_content_is_reasoning() -> None:
+    trace = _messages(
+        user(),
+        assistant("<think>\nhm\n</think>\n\nLook.", call(), reasoning="hm"),
+        tool(),
+        assistant("<think></think>Done. <think>x</think>"),
+    )
+    assert [(step.reasoning, step.thought) for step in trace.steps] == [("hm", "Look."), ("", "")]
+    assert trace.answer == "Done. <think>x</think>"
+
+
+def test_required_marks_inside_properties_become_a_list() -> None:
+    item = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string", "required": True}}}}
+    (spec,) = _parse(record(tools=[item])).initial_tools
+    assert spec.parameters == {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    assert spec.origin == {"openai": item}
+
+
 FAULTS = {
+    "calls in text": ([user(), assistant('Hm.[TOOL_CALLS][{"name": "f"}]'), assistant("a")], "calls_in_text", 0),
+    "calls in blocks": ([user(), assistant("<tool_call>{}</tool_call>"), tool(), assistant("a")], "calls_in_text", 0),
+    "call in the answer": ([user(), assistant('[FinalAnswer] a[TOOL_CALLS][{"name": "f"}]')], "calls_in_text", 0),
+    "Finish in mid-trace": (
+        [user(), assistant('Yes.[TOOL_CALLS][{"name": "Finish"}]'), user("?"), assistant("a")],
+        "calls_in_text",
+        0,
+    ),
+    "calls twice": ([user(), assistant('Hm.[TOOL_CALLS][{"name": "f"}]', call())], "calls_in_text", 0),
+    "empty final answer": ([user(), assistant("Hm. [FinalAnswer] ")], "empty_answer", 0),
+    "nothing but Finish": ([user(), assistant(None, call("Finish", "{}"))], "empty_answer", 0),
+    "two thoughts": ([user(), assistant("<think>x</think>a", reasoning="y")], "two_reasonings", 0),
     "empty": ([], "empty_trace", None),
     "no step": ([user()], "no_steps", None),
     "unknown role": ([user(), {"role": "observer", "content": "x"}, assistant("a")], "unknown_role", None),

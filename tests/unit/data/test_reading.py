@@ -99,7 +99,7 @@ def test_a_line_that_is_no_object_is_an_error(tmp_path: Path, line: str) -> None
 def test_absent_files_and_folders_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         list(read_jsonl(tmp_path / "none.jsonl"))
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="this is a folder"):
         list(read_jsonl(tmp_path))
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from txagent_train.core.errors import EnvironmentFailure, UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.data.reading import read_jsonl
-from txagent_train.data.writing import jsonl_writer
+from txagent_train.data.writing import check_place, jsonl_writer
 
 RECORDS: list[JsonObject] = [{"a": "é\n"}, {"b": [1, 2.0, None]}]
 
@@ -52,7 +54,22 @@ def test_an_existing_file_is_replaced_only_when_told(tmp_path: Path) -> None:
         _write(tmp_path, overwrite=True)
 
 
-def test_a_machine_that_refuses_is_named(tmp_path: Path) -> None:
+def test_a_place_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EnvironmentFailure, match="could not be written"):
+    with pytest.raises(UserError, match="file is a file, so nothing"):
         _write(tmp_path / "file" / "x.jsonl")
+    with pytest.raises(UserError, match="cannot be written: File name too long"):
+        _write(tmp_path / ("x" * 300))
+    check_place(tmp_path / "new" / "x.jsonl")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(UserError, match="may not be written to"):
+        _write(tmp_path / "new" / "x.jsonl")
+
+
+def test_a_machine_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EnvironmentFailure, match="could not be written: No space"):
+        _write(tmp_path / "x.jsonl")

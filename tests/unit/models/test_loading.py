@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from tests.support.tiny_training import tiny_model
+from tests.support.tiny_training import save_tiny_model, tiny_model
 from txagent_train.core.errors import ModelError
 from txagent_train.models.adapters import load_with_adapter, read_adapter_config
 from txagent_train.models.loading import check_loadable, load_model, load_tokenizer, resolve_dtype
@@ -58,6 +59,60 @@ def test_pickled_weights_are_not_loaded(folder: Path) -> None:
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(str(folder))
+
+
+@pytest.mark.parametrize("fault", ["missing", "unexpected", "shape"])
+def test_weights_that_are_not_the_models_are_refused(folder: Path, fault: str) -> None:
+    path, name = folder / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    tensors = load_file(path)
+    if fault == "missing":
+        del tensors[name]
+    elif fault == "unexpected":
+        tensors["model.layers.9.mlp.up_proj.weight"] = tensors[name].clone()
+    else:
+        tensors[name] = torch.zeros(3, 3)
+    save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(ModelError) as caught:
+        load_model(str(folder))
+    assert str(folder) in str(caught.value)
+    assert fault == "shape" or "up_proj" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"\x08\x00"),
+        ("config.json", b"{"),
+        ("config.json", b'{"model_type": "llama", "hidden_size": "wide"}'),
+    ],
+)
+def test_broken_files_are_errors_that_name_the_folder(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=str(folder)):
+        load_model(str(folder))
+
+
+def test_a_broken_tokenizer_is_an_error_that_names_the_folder(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"model": 3}')
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(ModelError, match=str(folder)):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("fault", ["other base", "torn", "renamed"])
+def test_an_adapter_that_does_not_fit_is_refused(folder: Path, tmp_path: Path, fault: str) -> None:
+    adapter = tmp_path / "adapter"
+    options = lora_config({"r": 2, "target_modules": ["q_proj"]})
+    add_adapter(load_model(str(folder)), options, init_from=None, seed=0).save_pretrained(adapter)
+    weights = adapter / "adapter_model.safetensors"
+    if fault == "other base":
+        save_tiny_model(folder)
+    elif fault == "torn":
+        weights.write_bytes(weights.read_bytes()[:-8])
+    else:
+        save_file({name.replace("layers.0", "layers.7"): value for name, value in load_file(weights).items()}, weights)
+    with pytest.raises(ModelError, match="does not fit the model"):
+        load_with_adapter(adapter)
 
 
 def test_code_from_a_repository_is_not_executed(folder: Path, tmp_path: Path) -> None:

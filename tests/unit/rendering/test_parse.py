@@ -72,6 +72,21 @@ def test_final_answers(text: str, answer: str, thought: str) -> None:
     assert (parsed.answer, parsed.step.thought, parsed.step.calls) == (answer, thought, ())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Done. [FinalAnswer] 42[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}]',
+        'Done. [FinalAnswer] 42\n<tool_call>\n{"name": "f"}\n</tool_call>\n<tool_call>{"name": "Finish"}</tool_call>',
+        'Done. [FinalAnswer] 42[TOOL_CALLS][{"name": "f", "argu',
+    ],
+)
+def test_a_call_beside_an_answer_is_kept_on_record(text: str) -> None:
+    parsed = parse_output(text, CALL)
+    assert (parsed.answer, parsed.step.thought, parsed.step.calls) == ("42", "Done.", ())
+    assert parsed.step.status is StepStatus.OK and parsed.step.raw_output == text
+    assert parse_output('[FinalAnswer] 42[TOOL_CALLS][{"name": "Finish"}]', CALL).step.raw_output is None
+
+
 def test_a_plain_last_message_is_the_answer_where_the_format_says_so() -> None:
     assert parse_output(" Take it with food. ", TEXT).answer == "Take it with food."
     assert parse_output("Take it with food.", CALL).step.status is StepStatus.UNPARSABLE

@@ -14,6 +14,7 @@ from tests.support.traces import odd_trace
 from txagent_train.core.errors import ModelError
 from txagent_train.core.records import Step, ToolCall, ToolSpec, Trace, UserMessage
 from txagent_train.data.decompose import decompose
+from txagent_train.rendering import renderer as renderer_module
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import WireFormat, wire_format_for
 
@@ -77,8 +78,20 @@ def test_neutralised_text_is_counted() -> None:
         initial_tools=(TOOL,),
     )
     assert renderer.render(next(decompose(trace))).neutralised == 3
+    assert renderer.render(next(decompose(trace))).neutralised_in_target == 1
     clean = replace(trace, turns=(UserMessage("hi"), Step("a", calls=(ToolCall("f", {}),))))
     assert renderer.render(next(decompose(clean))).neutralised == 0
+
+
+def test_the_cache_of_texts_is_bounded_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderer = Renderer(smollm2(), WireFormat("chatml", "txagent", "call"))
+    monkeypatch.setattr(renderer_module, "_CACHED_IDS", 50)
+    texts = [f"text {number} " * 3 for number in range(20)]
+    expected = [renderer.tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    for _ in range(2):
+        for text, ids in zip(texts, expected, strict=True):
+            assert renderer.text_ids(text) == ids
+            assert sum(map(len, renderer._cache.values())) == renderer._cached_ids <= 50
 
 
 def test_saved_folder_renders_and_stops_the_same(tmp_path: Path) -> None:

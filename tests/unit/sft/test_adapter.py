@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.support.tiny_training import tiny_model
 from txagent_train.core.errors import ModelError, RecipeError
-from txagent_train.sft.adapter import adapter_tensors, add_adapter, lora_config
+from txagent_train.models.adapters import adapter_tensors
+from txagent_train.sft.adapter import add_adapter, lora_config
 
 OPTIONS = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"]}
 
@@ -25,6 +27,34 @@ def test_every_option_of_peft_passes_through() -> None:
 def test_a_value_that_peft_refuses_is_an_error_of_the_recipe() -> None:
     with pytest.raises(RecipeError, match=r"adapter\.lora"):
         lora_config(OPTIONS | {"layers_pattern": "layers"})
+
+
+@pytest.mark.parametrize(
+    ("option", "match"),
+    [
+        ({"rank_pattern": 4}, "rank_pattern: must be a mapping"),
+        ({"rank_pattern": {"q_proj": "4"}}, "rank_pattern: must be a mapping"),
+        ({"target_modules": "(q_proj"}, "not a regular expression"),
+        ({"layer_replication": [[0, 1]]}, "layer_replication: not supported"),
+    ],
+)
+def test_values_that_peft_would_stumble_over(option: dict[str, Any], match: str) -> None:
+    with pytest.raises(RecipeError, match=match):
+        lora_config(OPTIONS | option)
+
+
+@pytest.mark.parametrize("targets", [".*(q_proj|lm_head)", ".*(q_proj|embed_tokens)", ["q_proj", "embed_tokens"]])
+@pytest.mark.parametrize("tied", [False, True])
+def test_head_and_embeddings_cannot_be_adapted(targets: str | list[str], tied: bool) -> None:
+    config = lora_config(OPTIONS | {"target_modules": targets})
+    with pytest.raises(ModelError, match="cannot be adapted"):
+        add_adapter(tiny_model(tied=tied), config, init_from=None, seed=0)
+
+
+def test_a_tied_embedding_cannot_be_saved_beside_the_adapter() -> None:
+    config = lora_config(OPTIONS | {"modules_to_save": ["embed_tokens"]})
+    with pytest.raises(ModelError, match="tied to the head"):
+        add_adapter(tiny_model(tied=True), config, init_from=None, seed=0)
 
 
 @pytest.mark.parametrize("key", ["target_modules", "modules_to_save"])
@@ -66,5 +96,9 @@ def test_starting_from_a_saved_adapter(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="target_modules"):
         fewer = lora_config(OPTIONS | {"target_modules": ["q_proj"]})
         add_adapter(tiny_model(torch.float32), fewer, init_from=tmp_path, seed=0)
+    other = {"lora_dropout": 0.5, "layers_to_transform": [0], "rank_pattern": {"q_proj": 1}, "use_dora": True}
+    with pytest.raises(ModelError) as caught:
+        add_adapter(tiny_model(torch.float32), lora_config(OPTIONS | other), init_from=tmp_path, seed=0)
+    assert all(f"\n    {name}=" in str(caught.value) for name in other)
     with pytest.raises(ModelError, match="not an adapter"):
         add_adapter(tiny_model(torch.float32), lora_config(OPTIONS), init_from=tmp_path / "absent", seed=0)

@@ -9,11 +9,12 @@ import pytest
 from tests.support.tiny_training import small_traces, tiny_recipe, write_traces
 from tests.support.tokenizers import smollm2
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import Step, Trace
+from txagent_train.core.records import Step, StepStatus, ToolCall, Trace, UserMessage
 from txagent_train.data.decompose import decompose
+from txagent_train.data.reading import read_jsonl
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import wire_format_for
-from txagent_train.sft.prepare import Preparation, hash_sources
+from txagent_train.sft.prepare import Preparation, describe, hash_sources, report_table
 
 
 def preparation(tmp_path: Path, traces: list[Trace], *, seed: int = 0, **data: Any) -> Preparation:
@@ -68,7 +69,7 @@ def test_a_sample_that_is_too_long_is_an_error_or_a_counted_drop(tmp_path: Path)
     traces = small_traces(3)
     (rows,) = preparation(tmp_path, traces).epochs(1, traces_per_step=2, max_steps=None)
     limit = sorted(rows.lengths)[2]
-    with pytest.raises(DataError, match=r"data.jsonl, trace trace-\d, step \d: the sample has \d+ tokens"):
+    with pytest.raises(DataError, match=r"data.jsonl:\d, trace trace-\d, step \d: the sample has \d+ tokens") as caught:
         preparation(tmp_path, traces, max_length=int(limit)).epochs(1, traces_per_step=2, max_steps=None)
     (kept,) = preparation(tmp_path, traces, max_length=int(limit), overlong="drop").epochs(
         1, traces_per_step=2, max_steps=None
@@ -76,6 +77,12 @@ def test_a_sample_that_is_too_long_is_an_error_or_a_counted_drop(tmp_path: Path)
     assert max(kept.lengths) <= limit
     assert len(kept) + kept.report.dropped["overlong"] == len(rows)
     assert set(kept.lengths) <= set(rows.lengths)
+    too_long = [length for length in rows.lengths if length > limit]
+    assert f"{len(too_long)} samples of the file are too long, the longest has {max(too_long)}" in str(caught.value)
+    assert caught.value.fix == f"set data.max_length={max(too_long)} or more, or data.overlong=drop"
+    named = [record for _, record in read_jsonl(kept.directory / "dropped.jsonl")]
+    assert len(named) == len(too_long) and {record["reason"] for record in named} == {"overlong"}
+    assert all(record["id"] == f"trace-{record['line'] - 1}" for record in named)
     with pytest.raises(DataError, match=r"no sample is left: 6 overlong"):
         preparation(tmp_path, traces, max_length=5, overlong="drop").epochs(1, traces_per_step=2, max_steps=None)
 
@@ -87,3 +94,41 @@ def test_steps_that_are_not_trained_on_make_no_rows(tmp_path: Path) -> None:
     traces = small_traces(3)
     (rows,) = preparation(tmp_path, [untrained(traces[0]), *traces[1:]]).epochs(1, traces_per_step=2, max_steps=None)
     assert rows.trace_ids == ("trace-1", "trace-2")
+    assert (rows.report.untrained, rows.report.untrained_traces) == ({"train_false": 2}, 1)
+
+
+def test_every_step_is_a_sample_or_counted_by_reason_and_named(tmp_path: Path) -> None:
+    first = small_traces(1)[0]
+    talk = Step("<|im_end|> I say."), Step("More."), UserMessage("And?"), Step("Fine."), UserMessage("So?")
+    call, results = first.steps[0].calls, first.steps[0].results
+    odd = Step(raw_output="x", status=StepStatus.UNPARSABLE), Step(calls=call, results=results, weight=0.0)
+    rejected = Step("No.", status=StepStatus.REJECTED)
+    traces = [
+        first,
+        replace(first, id="odd", turns=(first.turns[0], *talk, *odd, rejected, *first.turns[1:])),
+        replace(first, id="wrong", turns=(first.turns[0], Step(calls=(ToolCall("none", {}),))), answer=None),
+    ]
+    prepared = preparation(tmp_path, traces, invalid_calls="drop", eval=[])
+    (rows,) = prepared.epochs(1, traces_per_step=2, max_steps=None)
+    report = rows.report
+    assert report.steps == 10 == report.rows + sum(report.dropped.values()) + sum(report.untrained.values())
+    assert report.dropped == {"step_without_call": 1}
+    assert report.untrained == {"unparsable": 1, "weight_zero": 1, "rejected": 1}
+    assert report.dropped_traces == {"undeclared_tool": 1}
+    assert report.neutralised > 0 and report.neutralised_in_targets == 0
+    named = [record for _, record in read_jsonl(rows.directory / "dropped.jsonl")]
+    assert [(record["line"], record["id"], record["step"], record["reason"]) for record in named] == [
+        (2, "odd", 0, "step_without_call"),
+        (3, "wrong", 0, "undeclared_tool"),
+    ]
+    assert "dropped: 1 step_without_call; dropped traces: 1 undeclared_tool; steps not" in describe(report)
+    table = report_table(report)
+    assert ("steps of the traces", "", 10) in table.rows and ("sample dropped", "step_without_call", 1) in table.rows
+
+
+def test_held_out_data_is_checked_without_the_epochs(tmp_path: Path) -> None:
+    held_out = write_traces(tmp_path / "eval.jsonl", small_traces(2))
+    prepared = preparation(tmp_path, small_traces(3), eval=[{"path": str(held_out)}])
+    rows = prepared.evaluation()
+    assert rows is not None and len(rows) == 4
+    assert [folder.name for folder in prepared.directory.iterdir()] == ["eval"]

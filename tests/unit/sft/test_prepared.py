@@ -36,6 +36,15 @@ def test_another_key_is_not_opened(tmp_path: Path) -> None:
     assert PreparedRows.open(tmp_path / "absent", "test") is None
 
 
+@pytest.mark.parametrize("name", ["ids.npy", "weight.npy", "rows.json"])
+@pytest.mark.parametrize("keep", [0, 20, -8])
+def test_a_torn_folder_is_not_opened(tmp_path: Path, name: str, keep: int) -> None:
+    prepare_rows(tmp_path / "epoch", random_traces(3))
+    path = tmp_path / "epoch" / name
+    path.write_bytes(path.read_bytes()[:keep])
+    assert PreparedRows.open(tmp_path / "epoch", "test") is None
+
+
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), RowWriter(tmp_path / "epoch", key="k", source_names=("a",)) as writer:
         writer.start_trace("t")

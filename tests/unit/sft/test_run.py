@@ -6,15 +6,27 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.support.tiny_training import run_recipe, save_tiny_model, small_traces, write_traces
-from txagent_train.core.errors import EnvironmentFailure, ModelError, RecipeError, RunDirError
+from tests.support.tiny_training import (
+    prepare_rows,
+    random_traces,
+    run_recipe,
+    save_tiny_model,
+    small_traces,
+    tiny_model,
+    write_traces,
+)
+from txagent_train.config.sft import SftRecipe
+from txagent_train.core.errors import EnvironmentFailure, ModelError, RecipeError, RunDirError, UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.models.adapters import load_with_adapter
+from txagent_train.sft.checks import check_rows
 from txagent_train.sft.merge import merge
 from txagent_train.sft.run import run_sft
 from txagent_train.tracking.run_dir import RunDir
@@ -47,8 +59,9 @@ def test_a_run_leaves_all_that_is_needed(finished: Path) -> None:
     generation = json.loads((finished / "model" / "generation_config.json").read_text())
     assert generation["eos_token_id"] in (tokenizer.eos_token_id, [tokenizer.eos_token_id])
     records = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    assert [item["kind"] for item in records] == ["start", "train", "train", "train", "eval"]
-    assert "tokens_per_second" not in records[1] and records[2]["tokens_per_second"] > 0
+    assert [item["kind"] for item in records] == ["start", "eval", "train", "train", "train", "eval"]
+    assert "tokens_per_second" not in records[2] and records[3]["tokens_per_second"] > 0
+    assert records[1]["step"] == 0 and records[1]["loss"] > records[-1]["loss"]
 
 
 def test_a_finished_run_can_be_asked_for_again(finished: Path, model: Path) -> None:
@@ -102,7 +115,7 @@ def test_a_bfloat16_that_is_asked_for_is_what_runs_on_a_cpu_too(tmp_path: Path, 
     )
     assert records[0]["dtype"] == "bfloat16"
     exact = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    for got, wanted in zip(records[1:], exact[1:4], strict=True):
+    for got, wanted in zip(records[1:], exact[2:5], strict=True):
         assert got["loss"] == pytest.approx(wanted["loss"], rel=2e-2) and got["loss"] != wanted["loss"]
 
 
@@ -146,6 +159,82 @@ def test_mistakes_are_found_before_anything_is_written(
         with pytest.raises((RecipeError, ModelError)):
             run_sft(recipe)
         assert not recipe.output_dir.exists()
+
+
+def test_a_mistake_found_late_does_not_take_the_folder(tmp_path: Path, model: Path) -> None:
+    def tried(**sections: Any) -> SftRecipe:
+        return run_recipe(tmp_path, model=model, **sections)
+
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{")
+    lora = {"r": 4}
+    mistakes = [
+        (tried(data={"sources": [{"path": str(bad)}]}), "bad.jsonl"),
+        (tried(data={"max_length": 10}), "data.max_length"),
+        (tried(adapter={"lora": lora | {"target_modules": ["w_pack"]}}), "no layer w_pack"),
+        (tried(adapter={"lora": lora | {"target_modules": ".*(lm_head|embed_tokens|q_proj)"}}), "cannot be adapted"),
+        (tried(adapter={"lora": lora | {"modules_to_save": ["embed_tokens"]}}), "tied to the head"),
+    ]
+    for recipe, match in mistakes:
+        with pytest.raises(UserError, match=match):
+            run_sft(recipe)
+        assert not recipe.output_dir.exists()
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError):
+        run_sft(mistakes[1][0], resume="never")
+    assert run_sft(tried(), resume="never").steps == 3
+
+
+def test_a_machine_that_failed_before_the_first_checkpoint_lets_another_recipe_start(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(EnvironmentFailure):
+        patch.setenv("ACCELERATE_USE_FSDP", "true")
+        run_sft(run_recipe(tmp_path, model=model))
+    assert run_sft(run_recipe(tmp_path, model=model, train={"learning_rate": 2e-2}), resume="never").steps == 3
+
+
+def test_a_file_that_counts_twice_or_is_held_out_too_is_refused(tmp_path: Path, model: Path) -> None:
+    recipe = run_recipe(tmp_path, model=model)
+    train = tmp_path / "train.jsonl"
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(train.read_bytes())
+    for section in (
+        {"sources": [{"path": str(train)}, {"path": str(copy)}]},
+        {"eval": [{"path": str(copy)}]},
+        {"sources": [{"path": str(train)}, {"path": str(train)}]},
+    ):
+        with pytest.raises(RecipeError, match=r"same content as data\.sources\.0\.path"):
+            run_sft(run_recipe(tmp_path, model=model, data=section))
+    assert not recipe.output_dir.exists()
+
+
+def test_other_base_weights_are_refused_on_resume_and_at_merge(tmp_path: Path) -> None:
+    base = save_tiny_model(tmp_path / "base")
+    recipe = run_recipe(tmp_path, model=base)
+    run_sft(recipe)
+    tensors = load_file(base / "model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in tensors.items()}, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(RunDirError, match="base_weights"):
+        run_sft(recipe)
+    with pytest.raises(ModelError, match="other weights"):
+        merge(recipe.output_dir / "model", tmp_path / "merged")
+
+
+def test_rows_must_fit_the_model(tmp_path: Path) -> None:
+    rows = prepare_rows(tmp_path / "rows", random_traces(4))
+    model = tiny_model()
+    check_rows(model, [rows], pad_token_id=0)
+    with pytest.raises(ModelError, match="model has only 61 tokens"):
+        check_rows(model, [rows], pad_token_id=61)
+    model.config.max_position_embeddings = 9
+    with pytest.raises(ModelError, match=rf"longest sample \(trace t\d, step \d\) has {max(rows.lengths)} tokens"):
+        check_rows(model, [rows], pad_token_id=0)
+
+
+def test_steps_beyond_the_epochs_are_told(tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_sft(run_recipe(tmp_path, model=model, train={"max_steps": 50})).steps == 3
+    assert "max_steps is 50, but train.epochs=1 ends after 3 steps" in caplog.text
 
 
 def test_processes_that_would_train_alone_are_refused(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txagent_train.core.errors import EnvironmentFailure
+from txagent_train.core.errors import EnvironmentFailure, UserError
 from txagent_train.tracking.files import atomic_write_json, atomic_write_text, dump_json, file_sha256, is_leftover
 
 
@@ -56,3 +56,10 @@ def test_file_sha256(tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "x").write_bytes(content)
     assert file_sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_that_cannot_be_read_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="absent"):
+        file_sha256(tmp_path / "absent")
+    with pytest.raises(UserError, match="cannot be read"):
+        file_sha256(tmp_path)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from txagent_train.core.errors import RunDirError
+from txagent_train.core.errors import RunDirError, UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.tracking.run_dir import RunDir, RunState, fingerprint_differences
 
@@ -86,6 +87,7 @@ def test_resume_keeps_a_recipe_that_changed(tmp_path: Path) -> None:
 
 def test_resume_with_another_fingerprint_shows_the_difference(tmp_path: Path) -> None:
     run = start(tmp_path / "r")
+    (run.checkpoints / "step-10").mkdir()
     before = contents(run.root)
     other = {
         "data": {"train.jsonl": "cd34"},
@@ -143,6 +145,55 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, content: str) -> Non
         with pytest.raises(RunDirError, match=r"manifest\.json"):
             start(tmp_path, resume=resume)
     assert (tmp_path / "manifest.json").read_text() == content
+
+
+def claim(root: Path, **changes: Any) -> AbstractContextManager[RunDir]:
+    arguments: dict[str, Any] = {"fingerprint": FINGERPRINT, "manifest": {}, "recipe_yaml": "", "resume": True}
+    return RunDir.claim(root, **(arguments | changes))
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_without_progress_is_started_anew(tmp_path: Path, resume: bool) -> None:
+    run = start(tmp_path / "r")
+    run.metrics_path.write_text("{}\n")
+    run.mark(RunState.FAILED, error="no GPU")
+    start(run.root, resume=resume, fingerprint={"seed": 1})
+    manifest = run.read_manifest()
+    assert manifest["state"] == "running" and manifest["fingerprint"] == {"seed": 1} and "error" not in manifest
+    assert not run.metrics_path.exists()
+
+
+def test_a_mistake_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    for root in (tmp_path / "new" / "r", tmp_path / "empty"):
+        if root.name == "empty":
+            root.mkdir()
+        with pytest.raises(UserError), claim(root) as run:
+            (run.root / "prepared").mkdir()
+            raise UserError("wrong data")
+        assert root.exists() == (root.name == "empty") and not contents(root)
+    with claim(tmp_path / "r") as run:
+        (run.checkpoints / "step-1").mkdir()
+        run.mark(RunState.INTERRUPTED)
+    with pytest.raises(UserError), claim(run.root):
+        raise UserError("no such checkpoint")
+    assert run.read_manifest()["state"] == "interrupted" and (run.checkpoints / "step-1").is_dir()
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    with claim(tmp_path / "r") as run:
+        before = contents(run.root)
+        with pytest.raises(RunDirError, match="another process"), claim(run.root):
+            pass
+        assert contents(run.root) == before
+    with claim(tmp_path / "r"):
+        pass
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(RunDirError), claim(root):
+            pass
 
 
 def test_load(tmp_path: Path) -> None:

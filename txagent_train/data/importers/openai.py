@@ -8,7 +8,10 @@ What a record must keep to:
   unanswered where ids are missing. An id may come back in a later message.
 - ``content`` is text, null, or a list of text parts, which are joined with nothing between. Text of a tool stays
   text, also where it is JSON. A tool message may hold a JSON object as it is.
-- A last assistant message without calls is the answer of the trace.
+- A last assistant message without calls is the answer of the trace; so is one that calls nothing but ``Finish``, the
+  word of a wire format for the end. ``[FinalAnswer]`` in it parts thought and answer. ``Finish`` is no tool here.
+- A leading ``<think>...</think>`` in ``content`` is reasoning. Calls belong in ``tool_calls``: as text in ``content``
+  they are a fault.
 - Keys with null that Arrow puts into messages (``tool_calls``, ``name``) count as absent. Nulls inside arguments and
   tool schemas are data.
 
@@ -24,6 +27,7 @@ from typing import Any
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import (
+    FINISH,
     Json,
     JsonObject,
     Step,
@@ -34,7 +38,9 @@ from txagent_train.core.records import (
     Turn,
     UserMessage,
 )
+from txagent_train.data.importers.words import check_no_calls, split_answer, split_think
 from txagent_train.data.reading import strict_loads
+from txagent_train.data.schemas import with_required_lists
 
 SYSTEM_ROLES = ("system", "developer")
 MESSAGE_KEYS = {
@@ -81,7 +87,7 @@ def _trace(record: JsonObject, trace_id: str) -> Trace:
         turns=tuple(conversation.turns),
         answer=conversation.answer,
         system=conversation.system,
-        initial_tools=parse_tools(record.get("tools")),
+        initial_tools=tuple(tool for tool in parse_tools(record.get("tools")) if tool.name != FINISH),
         entities=_entities(record.get("entities")),
         round=_round(record.get("round")),
         metadata=metadata,
@@ -143,7 +149,7 @@ def _parse_tool(item: object) -> ToolSpec:
     if parameters is None:
         parameters = {"type": "object", "properties": {}}
     else:
-        parameters = _parse_once(parameters, f"the parameters of tool {name}", "invalid_tool_spec")
+        parameters = with_required_lists(_parse_once(parameters, f"the parameters of tool {name}", "invalid_tool_spec"))
     described = "" if description is None else description
     plain = {"name": name, "description": described, "parameters": parameters}
     # Most specs can be written back from the three fields; the others keep what they were read from.
@@ -169,6 +175,7 @@ def _parse_once(value: Any, what: str, reason: str) -> Any:
 class _OpenStep:
     """An assistant message whose results are still coming in."""
 
+    position: int
     thought: str
     reasoning: str
     weight: float
@@ -228,6 +235,8 @@ class _Conversation:
             DataError: it does not fit what came before; names the step.
         """
         try:
+            if self._open is not None and self._open.position == position - 1:
+                check_no_calls(self._open.thought)  # only the last message may hold words of a wire format
             if not isinstance(message, dict):
                 raise DataError(f"a message must be an object, not {type(message).__name__}", reason="wrong_type")
             self._add(position, message)
@@ -252,7 +261,7 @@ class _Conversation:
         self._close_step()
         if role == "assistant":
             self._steps += 1
-            self._open = _open_step(message)
+            self._open = _open_step(message, position)
         elif role == "user":
             self.turns.append(UserMessage(_text(message.get("content"))))
         else:
@@ -266,19 +275,29 @@ class _Conversation:
             self._open = None
 
     def end(self) -> None:
-        """Close the last step: without calls, it is the answer."""
+        """Close the last step: without calls, or with Finish as its only one, it is the answer.
+
+        Raises:
+            DataError: as add.
+        """
         last = self._open
-        if last is None or last.calls:
+        if last is not None and [call.name for call in last.calls] == [FINISH] and not last.results:
+            if last.calls[0].arguments:
+                self.extras.append({"message": last.position, "finish_arguments": last.calls[0].arguments})
+            last.calls, last.ids = (), ()
+        elif last is None or last.calls:
+            check_no_calls(last.thought if last else "", step=self._steps - 1)
             self._close_step()
             return
-        if not last.thought.strip():
+        last.thought, self.answer = split_answer(last.thought)
+        if not self.answer.strip():
             problem = "the last assistant message has neither content nor a call"
             raise DataError(problem, reason="empty_answer", step=self._steps - 1)
-        self.answer, last.thought = last.thought, ""
+        check_no_calls(last.thought + self.answer, step=self._steps - 1)
         self._close_step()
 
 
-def _open_step(message: JsonObject) -> _OpenStep:
+def _open_step(message: JsonObject, position: int) -> _OpenStep:
     if message.get("function_call") is not None:
         problem = "the message has a function_call, the form that tool_calls replaced"
         raise DataError(problem, reason="legacy_function_call", fix="write it as tool_calls")
@@ -288,21 +307,26 @@ def _open_step(message: JsonObject) -> _OpenStep:
         weight = 1.0
     elif isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise DataError(f"the weight of a message must be a number, not {weight!r}", reason="invalid_weight")
+    hidden, thought = split_think(_text(message.get("content")))
     return _OpenStep(
-        thought=_text(message.get("content")),
-        reasoning=_reasoning(message),
+        position=position,
+        thought=thought,
+        reasoning=_reasoning(message, hidden),
         weight=float(weight),
         calls=calls,
         ids=ids,
     )
 
 
-def _reasoning(message: JsonObject) -> str:
-    """Servers name the field one way or the other; some send both, equal."""
-    texts = {_text(message.get(key)) for key in ("reasoning_content", "reasoning")} - {""}
-    if len(texts) > 1:
-        raise DataError("reasoning and reasoning_content differ", reason="two_reasonings", fix="keep one of them")
-    return texts.pop() if texts else ""
+def _reasoning(message: JsonObject, hidden: str) -> str:
+    """Servers name the field one way or the other, or leave it in <think> (``hidden``); some send several, equal."""
+    texts = [text for key in ("reasoning_content", "reasoning") if (text := _text(message.get(key)))]
+    if hidden:
+        texts.append(hidden)
+    if len({text.strip() for text in texts}) > 1:
+        problem = "reasoning, reasoning_content and <think> in content differ"
+        raise DataError(problem, reason="two_reasonings", fix="keep one of them")
+    return texts[0] if texts else ""
 
 
 def _parse_calls(value: object) -> tuple[tuple[ToolCall, ...], tuple[str | None, ...]]:
