@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from txagent_train.config.loading import load_recipe
 from txagent_train.config.sft import SftRecipe
 from txagent_train.config.shipped import shipped_recipe
 from txagent_train.core.codec import trace_to_json
-from txagent_train.core.records import JsonObject, StepExample, Trace
+from txagent_train.core.records import JsonObject, Step, StepExample, Trace
 from txagent_train.data.decompose import decompose
 from txagent_train.data.writing import jsonl_writer
 from txagent_train.demo.formulary import split_drugs
@@ -48,7 +48,9 @@ _log = logging.getLogger(__name__)
 class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
-    train_traces: int = 120
+    train_traces: int = 160
+    answers_every: int = 3
+    """Only each third trace trains its answer, which is the longest sample and the easiest to learn."""
     heldout_traces: int = 40
     next_calls: int = 48
     questions: int = 8
@@ -80,12 +82,23 @@ def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> list[Tr
     """Write ``train.jsonl`` and ``heldout.jsonl``, and return the held-out traces; a seed gives the same files."""
     train_drugs, heldout_drugs = split_drugs(seed)
     train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train")
+    train = [
+        trace if number % size.answers_every == 0 else _untrained_answer(trace) for number, trace in enumerate(train)
+    ]
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
     for name, traces in (("train", train), ("heldout", heldout)):
         with jsonl_writer(folder / f"{name}.jsonl", overwrite=True) as writer:
             for trace in traces:
                 writer.write(trace_to_json(trace))
     return heldout
+
+
+def _untrained_answer(trace: Trace) -> Trace:
+    """The trace with its answer left out of training, unless that is all it has."""
+    *before, last = trace.turns
+    if len(trace.steps) == 1 or not isinstance(last, Step):
+        return trace
+    return replace(trace, turns=(*before, replace(last, train=False)))
 
 
 def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: Sequence[str] = ()) -> QuickstartResult:

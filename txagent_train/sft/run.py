@@ -46,13 +46,14 @@ from txagent_train.sft.checkpoints import (
 )
 from txagent_train.sft.checks import check_recipe, check_rows, check_sources
 from txagent_train.sft.plan import RunPlan
-from txagent_train.sft.prepare import Preparation, hash_sources, renderer_fingerprint
+from txagent_train.sft.prepare import Preparation, hash_sources, renderer_fingerprint, report_table
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
 from txagent_train.sft.sinks import open_records
 from txagent_train.sft.start import asked_for_sharding, check_as_asked, start_statement
 from txagent_train.sft.trainer import TraceTrainer
 from txagent_train.tracking.files import file_sha256
 from txagent_train.tracking.logging import rank
+from txagent_train.tracking.report import save_section
 from txagent_train.tracking.run_dir import RunDir, RunState
 
 Resume: TypeAlias = Literal["auto", "never"] | Path
@@ -118,6 +119,8 @@ def run_sft(
             reduction=train.loss_reduction,
             max_steps=train.max_steps,
         )
+        if rank() == 0:
+            save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
         job = _Job(recipe, run, renderer, plan, eval_rows, adapter, base)
         return _train(job, resume, on_record)
 
