@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -94,6 +95,8 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 def main() -> None:
     """Run the command line and exit with one of the codes above."""
+    # Threads that wait without spinning: on a CPU that does anything else beside, training is several times faster.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     set_up_logging()
     try:
         with _terminated_as_interrupted():

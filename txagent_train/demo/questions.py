@@ -252,8 +252,6 @@ OUT_OF_SCOPE_QUESTIONS = {
 LOOKUP_THOUGHTS = (
     "I need the {noun} of {drug}, so I look it up.",
     "The question asks for the {noun} of {drug}.",
-    "To answer, I look up the {noun} of {drug}.",
-    "The label of {drug} gives the {noun}.",
 )
 NEXT_LOOKUP_THOUGHTS = (
     "It is {drug}; now I need its {noun}.",

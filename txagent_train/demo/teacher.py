@@ -37,16 +37,16 @@ from txagent_train.demo.tools import (
 )
 
 SCHEDULE: dict[str, int] = {
-    "lookup": 14,
+    "lookup": 22,
     "brand": 6,
-    "rag": 4,
-    "search": 3,
+    "rag": 3,
+    "search": 2,
     "generic_name": 2,
-    "brand_names": 2,
-    "compare": 2,
-    "two_fields": 2,
+    "brand_names": 1,
+    "compare": 1,
+    "two_fields": 1,
     "interaction": 1,
-    "search_then_lookup": 2,
+    "search_then_lookup": 1,
     "unknown_brand": 1,
     "misspelt": 1,
     "rag_unknown_brand": 1,
