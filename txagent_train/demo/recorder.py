@@ -32,7 +32,7 @@ _SIZES, _SIZE_WEIGHTS = (2, 3, 4), (6, 3, 1)  # tools shown at first; each costs
 _RAG_SHARE = 0.1  # of the traces that do not need Tool_RAG and show it nevertheless
 
 _POPULATION = "get_population_use_info_by_drug_name"
-_ALTERNATIVES: dict[str, frozenset[str]] = {
+ALTERNATIVES: dict[str, frozenset[str]] = {
     GENERIC_NAME_TOOL: frozenset({BRAND_NAMES_TOOL}),
     BRAND_NAMES_TOOL: frozenset({GENERIC_NAME_TOOL}),
     _POPULATION: frozenset(
@@ -59,7 +59,7 @@ def pick_candidates(
     ``absent`` are tools that Tool_RAG will bring later; ``most`` bounds the distractors. Tool_RAG is no distractor
     where nothing is needed: there, searching the toolbox would be right.
     """
-    alternatives = [_ALTERNATIVES.get(name, frozenset()) for name in (*needed, *absent)]
+    alternatives = [ALTERNATIVES.get(name, frozenset()) for name in (*needed, *absent)]
     excluded = {*needed, *absent}.union(*alternatives)
     pool = [spec.name for spec in TOOL_SPECS if spec.name not in excluded]
     size = max(rng.choices(_SIZES, _SIZE_WEIGHTS)[0], len(needed) + 1)

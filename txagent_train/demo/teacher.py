@@ -22,7 +22,7 @@ from txagent_train.core.records import TOOL_RAG, Json, ToolCall, Trace
 from txagent_train.demo import questions as words
 from txagent_train.demo.formulary import Drug, join_words
 from txagent_train.demo.questions import FIELD_WORDS, SEARCH_WORDS, misspell, start_sentence
-from txagent_train.demo.recorder import Recorder, pick_candidates
+from txagent_train.demo.recorder import ALTERNATIVES, Recorder, pick_candidates
 from txagent_train.demo.tools import (
     BRAND_NAME_KEY,
     BRAND_NAMES_TOOL,
@@ -175,8 +175,8 @@ class Teacher:
 
     def two_fields(self, drug: Drug) -> Trace | None:
         tools = [next(self.fields), next(self.fields)]
-        if tools[0] is tools[1]:
-            return None
+        if tools[0] is tools[1] or tools[1].name in ALTERNATIVES.get(tools[0].name, ()):
+            return None  # one call could give both
         nouns = [FIELD_WORDS[tool.field].noun for tool in tools]
         said = {"drug": drug.generic_name, "first": nouns[0], "second": nouns[1]}
         run = self._start("two_fields", self._say(words.TWO_FIELDS_QUESTIONS, **said), *(tool.name for tool in tools))
