@@ -23,7 +23,7 @@ STEPS["rag_unknown_brand"] = 5  # and 2 for every other kind
 
 @pytest.fixture(scope="module")
 def traces() -> list[Trace]:
-    return demo_traces(split_drugs(0)[0], n=320, seed=0)
+    return demo_traces(split_drugs(0)[0], n=480, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_no_text_of_one_side_names_a_drug_of_the_other(traces: list[Trace], held
 
 def test_the_seed_decides(traces: list[Trace]) -> None:
     train = split_drugs(0)[0]
-    assert demo_traces(train, n=320, seed=0) == traces
+    assert demo_traces(train, n=480, seed=0) == traces
     assert demo_traces(tuple(reversed(train)), n=100, seed=0) == traces[:100]
     assert demo_traces(train, n=100, seed=1) != traces[:100]
 
