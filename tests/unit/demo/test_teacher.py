@@ -55,7 +55,7 @@ def test_the_seed_decides(traces: list[Trace]) -> None:
 
 
 def test_every_trace_is_whole_and_its_own(traces: list[Trace]) -> None:
-    assert len({trace.question for trace in traces}) == len({trace.id for trace in traces}) == len(traces) == 320
+    assert len({trace.question for trace in traces}) == len({trace.id for trace in traces}) == len(traces) == 480
     generic = {drug.generic_name for drug in load_formulary()}
     for trace in traces:
         assert trace_from_json(json.loads(json.dumps(trace_to_json(trace)))) == trace
