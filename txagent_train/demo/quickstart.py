@@ -50,10 +50,12 @@ _log = logging.getLogger(__name__)
 class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
-    train_traces: int = 150
+    train_traces: int = 170
     answers_every: int = 3
     """Only each third trace trains its answer."""
     heldout_traces: int = 40
+    loss_traces: int = 10
+    """Of the held-out ones: those whose loss is followed."""
     next_calls: int = 48
     questions: int = 8
     max_new_tokens: int = 100
@@ -81,12 +83,12 @@ class QuickstartResult:
 
 
 def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> list[Trace]:
-    """Write ``train.jsonl`` and ``heldout.jsonl``, and return the held-out traces; a seed gives the same files."""
+    """Write the data files and return the held-out traces; a seed always gives the same files."""
     train_drugs, heldout_drugs = split_drugs(seed)
     train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train")
     train = [_for_training(trace, with_answer=number % size.answers_every == 0) for number, trace in enumerate(train)]
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
-    for name, traces in (("train", train), ("heldout", heldout)):
+    for name, traces in (("train", train), ("heldout", heldout), ("loss", heldout[: size.loss_traces])):
         with jsonl_writer(folder / f"{name}.jsonl", overwrite=True) as writer:
             for trace in traces:
                 writer.write(trace_to_json(trace))
@@ -101,9 +103,8 @@ def _for_training(trace: Trace, *, with_answer: bool) -> Trace:
     """
     turns: list[Turn] = []
     for turn in trace.turns:
-        if isinstance(turn, Step) and len(turn.calls) > 1:
-            turn = replace(turn, weight=3.0)
-        elif isinstance(turn, Step) and turn.calls and turn is not trace.steps[0]:
+        is_later = turn is not trace.steps[0]
+        if isinstance(turn, Step) and (len(turn.calls) > 1 or (turn.calls and is_later)):
             turn = replace(turn, weight=2.0)
         elif isinstance(turn, Step) and not turn.calls and len(trace.steps) > 1:
             turn = replace(turn, train=with_answer)
@@ -125,7 +126,7 @@ def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: 
         [
             f"output_dir={json.dumps(str(out / 'run'))}",
             f"data.sources.0.path={json.dumps(str(out / 'data' / 'train.jsonl'))}",
-            f"data.eval.0.path={json.dumps(str(out / 'data' / 'heldout.jsonl'))}",
+            f"data.eval.0.path={json.dumps(str(out / 'data' / 'loss.jsonl'))}",
             *(["model.dtype=bfloat16"] if _has_fast_bfloat16() else []),
             *overrides,
         ],
