@@ -34,11 +34,8 @@ from txagent_train.evaluation.comparison import ComparisonRow, compare
 from txagent_train.evaluation.next_call import NextCallResult, evaluate_next_calls
 from txagent_train.evaluation.questions import QuestionResult, evaluate_questions, gold_question
 from txagent_train.models.adapters import load_with_adapter
-from txagent_train.models.loading import load_tokenizer
-from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import wire_format_for
 from txagent_train.scoring.intervals import Rate
-from txagent_train.sft.run import SftResult, run_sft
+from txagent_train.sft.run import SftResult, renderer_for, run_sft
 from txagent_train.tracking.files import atomic_write_json
 from txagent_train.tracking.report import build_run_report, save_section
 from txagent_train.tracking.sections import Table, Traces
@@ -165,9 +162,7 @@ def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]
 def _compare_models(
     recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, seconds: dict[str, float]
 ) -> tuple[list[ComparisonRow], list[tuple[str, Table | Traces]]]:
-    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
-    wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
-    renderer = Renderer(tokenizer, wire, seed=recipe.seed)
+    renderer = renderer_for(recipe)
     model: Any = load_with_adapter(model_dir, dtype=recipe.model.dtype)
     backend = LocalBackend(
         model, stop_token_ids=[renderer.stop_token_id], pad_token_id=renderer.pad_token_id, batch_size=16

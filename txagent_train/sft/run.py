@@ -85,6 +85,13 @@ class SftResult:
         }
 
 
+def renderer_for(recipe: SftRecipe) -> Renderer:
+    """The renderer that a recipe trains with; whoever uses the trained model renders with the same."""
+    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
+    wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
+    return Renderer(tokenizer, wire, seed=recipe.seed)
+
+
 def run_sft(
     recipe: SftRecipe, *, resume: Resume = "auto", on_record: Callable[[JsonObject], None] | None = None
 ) -> SftResult:
@@ -101,9 +108,7 @@ def run_sft(
     """
     adapter = check_recipe(recipe)
     _check_resume(recipe, resume)
-    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
-    wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
-    renderer = Renderer(tokenizer, wire, seed=recipe.seed)
+    renderer = renderer_for(recipe)
     hashes = hash_sources(recipe.data)
     check_sources(recipe.data, hashes, recipe=recipe.name)
     base = base_identity(recipe.model.name_or_path, recipe.model.revision)
