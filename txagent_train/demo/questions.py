@@ -249,71 +249,22 @@ OUT_OF_SCOPE_QUESTIONS = {
     "sales": ("How many packs of {drug} were sold last year?", "What are the yearly sales of {drug}?"),
 }
 
-LOOKUP_THOUGHTS = (
-    "I need the {noun} of {drug}, so I look it up.",
-    "The question asks for the {noun} of {drug}.",
-)
-NEXT_LOOKUP_THOUGHTS = (
-    "It is {drug}; now I need its {noun}.",
-    "The generic name is {drug}; I look up its {noun}.",
-    "With {drug} I can look up the {noun}.",
-)
-FOUND_DRUG_THOUGHTS = (
-    "The first drug found is {drug}; now I need its {noun}.",
-    "I take the first drug, {drug}, and look up its {noun}.",
-)
-BRAND_THOUGHTS = (
-    "{name} is a brand, so I need its generic name first.",
-    "Labels go by generic name; I resolve {name}.",
-    "First I need the generic name of {name}.",
-)
-NOT_FOUND_THOUGHTS = (
-    "No label for {name}; I need its generic name.",
-    "{name} is unknown, so I resolve the name.",
-    "Nothing is listed for {name}; I resolve it.",
-)
-RAG_THOUGHTS = (
-    "No tool here gives the {noun}; I search for one.",
-    "I need a tool for the {noun}, so I search.",
-    "Another tool is needed for the {noun}.",
-)
-NEW_TOOL_THOUGHTS = (
-    "The new tool gives the {noun}.",
-    "Now I can look up the {noun}.",
-    "I found a tool for the {noun}.",
-)
-COMPARE_THOUGHTS = (
-    "I need the {noun} of both {first} and {second}.",
-    "Two lookups give the {noun} of {first} and {second}.",
-)
-TWO_FIELDS_THOUGHTS = (
-    "I need two facts about {drug}: {first} and {second}.",
-    "Two lookups give the {first} and the {second} of {drug}.",
-)
-SEARCH_THOUGHTS = (
-    "I search for drugs by {noun}.",
-    "A search by {noun} gives the drugs.",
-    "I need the drugs that have this {noun}.",
-)
-GENERIC_NAME_THOUGHTS = (
-    "I look up the generic name of {name}.",
-    "The question asks for the generic name of {name}.",
-)
-BRAND_NAMES_THOUGHTS = (
-    "I look up the brand names of {name}.",
-    "The question asks for the brand names of {name}.",
-)
-OUT_OF_SCOPE_THOUGHTS = (
-    "None of the tools gives the {topic} of a drug, and I must not guess.",
-    "The tools hold label facts, not the {topic} of a drug.",
-    "No tool here can tell the {topic} of a drug.",
-)
-ANSWER_THOUGHTS = (
-    "The result answers the question.",
-    "The fact is found.",
-    "The label gives the answer.",
-    "Now I can answer.",
-)
+# One sentence for each thought, and the first words tell its kind: with several wordings the greedy choice would fall
+# on the kind with the fewest of them, and not on the likeliest kind.
+LOOKUP_THOUGHT = "I look up the {noun} of {drug}."
+NEXT_LOOKUP_THOUGHT = "The generic name is {drug}; I look up its {noun}."
+FOUND_DRUG_THOUGHT = "The first drug found is {drug}; I look up its {noun}."
+BRAND_THOUGHT = "The brand {name} has no label of its own; I look up its generic name."
+NOT_FOUND_THOUGHT = "Nothing is listed for {name}; I look up its generic name."
+RAG_THOUGHT = "No tool here gives the {noun}; I search for one."
+NEW_TOOL_THOUGHT = "Now I look up the {noun} of {drug}."
+COMPARE_THOUGHT = "Two calls: the {noun} of {first} and of {second}."
+TWO_FIELDS_THOUGHT = "Two calls: the {first} and the {second} of {drug}."
+SEARCH_THOUGHT = "I search for drugs by {noun}."
+GENERIC_NAME_THOUGHT = "I look up the generic name of {name}."
+BRAND_NAMES_THOUGHT = "I look up the brand names of {name}."
+OUT_OF_SCOPE_THOUGHT = "None of the tools gives the {topic} of a drug, and I must not guess."
+ANSWER_THOUGHT = "This answers the question."
 
 
 def start_sentence(text: str) -> str:

@@ -37,14 +37,14 @@ from txagent_train.demo.tools import (
 )
 
 SCHEDULE: dict[str, int] = {
-    "lookup": 22,
+    "lookup": 20,
     "brand": 6,
     "rag": 3,
-    "search": 2,
+    "search": 3,
     "generic_name": 2,
     "brand_names": 1,
-    "compare": 1,
-    "two_fields": 1,
+    "compare": 2,
+    "two_fields": 2,
     "interaction": 1,
     "search_then_lookup": 1,
     "unknown_brand": 1,
@@ -129,19 +129,20 @@ class Teacher:
     def _start(self, kind: str, question: str, *needed: str) -> Recorder:
         return Recorder(kind, question, self.tools, pick_candidates(needed, self.rng))
 
-    def _look_up(self, run: Recorder, tool: FieldTool, name: str, thoughts: Sequence[str]) -> Json:
-        thought = start_sentence(self._say(thoughts, noun=FIELD_WORDS[tool.field].noun, drug=name))
+    def _look_up(self, run: Recorder, tool: FieldTool, name: str, thought: str) -> Json:
+        thought = thought.format(noun=FIELD_WORDS[tool.field].noun, drug=name)
         return run.step(thought, ToolCall(tool.name, {"drug_name": name}))[0]
 
-    def _resolve(self, run: Recorder, name: str, thoughts: Sequence[str]) -> str:
+    def _resolve(self, run: Recorder, name: str, thought: str) -> str:
         """The generic name of a name, by the tool for it."""
-        thought = start_sentence(self._say(thoughts, name=name))
-        return _value(run.step(thought, ToolCall(GENERIC_NAME_TOOL, {"drug_name": name}))[0], GENERIC_NAME_KEY)
+        return _value(
+            run.step(thought.format(name=name), ToolCall(GENERIC_NAME_TOOL, {"drug_name": name}))[0], GENERIC_NAME_KEY
+        )
 
     def _retrieve(self, run: Recorder, tool: FieldTool) -> None:
         noun = FIELD_WORDS[tool.field].noun
         call = ToolCall(TOOL_RAG, {"description": noun, "limit": _RAG_LIMIT})
-        run.step(self._say(words.RAG_THOUGHTS, noun=noun), call)
+        run.step(words.RAG_THOUGHT.format(noun=noun), call)
 
     def _give_field(self, run: Recorder, tool: FieldTool, content: Json) -> Trace:
         """The last step: the field of the drug that was looked up."""
@@ -150,14 +151,14 @@ class Teacher:
         return self._give(run, answer, gold=text, entities=[drug])
 
     def _give(self, run: Recorder, answer: str, *, gold: str, entities: Sequence[str]) -> Trace:
-        return run.finish(self.rng.choice(words.ANSWER_THOUGHTS), answer, gold=gold, entities=entities)
+        return run.finish(words.ANSWER_THOUGHT, answer, gold=gold, entities=entities)
 
     # ---- scripts ----
 
     def lookup(self, drug: Drug) -> Trace:
         tool = next(self.fields)
         run = self._start("lookup", self._ask(tool, drug.generic_name), tool.name)
-        return self._give_field(run, tool, self._look_up(run, tool, drug.generic_name, words.LOOKUP_THOUGHTS))
+        return self._give_field(run, tool, self._look_up(run, tool, drug.generic_name, words.LOOKUP_THOUGHT))
 
     def compare(self, drug: Drug) -> Trace | None:
         others = [item.generic_name for item in self.drugs if item is not drug]
@@ -167,7 +168,7 @@ class Teacher:
         said = {"noun": FIELD_WORDS[tool.field].noun, "first": names[0], "second": names[1]}
         run = self._start("compare", self._say(words.COMPARE_QUESTIONS, **said), tool.name)
         contents = run.step(
-            self._say(words.COMPARE_THOUGHTS, **said), *(ToolCall(tool.name, {"drug_name": name}) for name in names)
+            words.COMPARE_THOUGHT.format(**said), *(ToolCall(tool.name, {"drug_name": name}) for name in names)
         )
         texts = [_value(content, tool.key) for content in contents]
         gold = f"{texts[0]}; {names[1]}: {texts[1]}"
@@ -181,7 +182,7 @@ class Teacher:
         said = {"drug": drug.generic_name, "first": nouns[0], "second": nouns[1]}
         run = self._start("two_fields", self._say(words.TWO_FIELDS_QUESTIONS, **said), *(tool.name for tool in tools))
         contents = run.step(
-            self._say(words.TWO_FIELDS_THOUGHTS, **said),
+            words.TWO_FIELDS_THOUGHT.format(**said),
             *(ToolCall(tool.name, {"drug_name": drug.generic_name}) for tool in tools),
         )
         texts = [_value(content, tool.key) for content, tool in zip(contents, tools, strict=True)]
@@ -199,7 +200,7 @@ class Teacher:
         said = {"first": names[0], "second": names[1], "noun": FIELD_WORDS["interactions"].noun}
         run = self._start("interaction", self._say(words.INTERACTION_QUESTIONS, **said), _INTERACTIONS.name)
         contents = run.step(
-            self._say(words.COMPARE_THOUGHTS, **said),
+            words.COMPARE_THOUGHT.format(**said),
             *(ToolCall(_INTERACTIONS.name, {"drug_name": name}) for name in names),
         )
         for label, other in ((0, 1), (1, 0)):
@@ -217,7 +218,7 @@ class Teacher:
         term = self.rng.choice(entries)
         search_words = SEARCH_WORDS[tool.field]
         run = self._start("search", self._say(search_words.questions, term=term), tool.name)
-        thought = self._say(words.SEARCH_THOUGHTS, noun=search_words.noun)
+        thought = words.SEARCH_THOUGHT.format(noun=search_words.noun)
         content = run.step(thought, ToolCall(tool.name, {tool.argument: term}))[0]
         names = [str(record[GENERIC_NAME_KEY]) for record in _records(content)]
         gold = join_words(names)
@@ -229,22 +230,22 @@ class Teacher:
             return None
         question = self._say(words.SEARCH_THEN_LOOKUP_QUESTIONS, term=term, noun=FIELD_WORDS[tool.field].noun)
         run = self._start("search_then_lookup", question, _INDICATION.name, tool.name)
-        thought = self._say(words.SEARCH_THOUGHTS, noun=SEARCH_WORDS["conditions"].noun)
+        thought = words.SEARCH_THOUGHT.format(noun=SEARCH_WORDS["conditions"].noun)
         found = run.step(thought, ToolCall(_INDICATION.name, {_INDICATION.argument: term}))[0]
         names = [str(record[GENERIC_NAME_KEY]) for record in _records(found)]
-        trace = self._give_field(run, tool, self._look_up(run, tool, names[0], words.FOUND_DRUG_THOUGHTS))
+        trace = self._give_field(run, tool, self._look_up(run, tool, names[0], words.FOUND_DRUG_THOUGHT))
         return dataclasses.replace(trace, entities=tuple(names))
 
     def generic_name(self, drug: Drug) -> Trace:
         brand = self.rng.choice(drug.brand_names)
         run = self._start("generic_name", self._say(words.GENERIC_NAME_QUESTIONS, brand=brand), GENERIC_NAME_TOOL)
-        generic = self._resolve(run, brand, words.GENERIC_NAME_THOUGHTS)
+        generic = self._resolve(run, brand, words.GENERIC_NAME_THOUGHT)
         return self._give(run, f"The generic name of {brand} is {generic}.", gold=generic, entities=[generic])
 
     def brand_names(self, drug: Drug) -> Trace:
         name = drug.generic_name
         run = self._start("brand_names", self._say(words.BRAND_NAMES_QUESTIONS, drug=name), BRAND_NAMES_TOOL)
-        thought = self._say(words.BRAND_NAMES_THOUGHTS, name=name)
+        thought = words.BRAND_NAMES_THOUGHT.format(name=name)
         content = run.step(thought, ToolCall(BRAND_NAMES_TOOL, {"drug_name": name}))[0]
         brands = _records(content)[0][BRAND_NAME_KEY]
         assert isinstance(brands, list)
@@ -255,8 +256,8 @@ class Teacher:
         """The question says that the name is a brand: resolve it first."""
         tool, brand = next(self.fields), self.rng.choice(drug.brand_names)
         run = self._start("brand", self._ask(tool, f"the brand {brand}"), tool.name, GENERIC_NAME_TOOL)
-        generic = self._resolve(run, brand, words.BRAND_THOUGHTS)
-        return self._give_field(run, tool, self._look_up(run, tool, generic, words.NEXT_LOOKUP_THOUGHTS))
+        generic = self._resolve(run, brand, words.BRAND_THOUGHT)
+        return self._give_field(run, tool, self._look_up(run, tool, generic, words.NEXT_LOOKUP_THOUGHT))
 
     def unknown_brand(self, drug: Drug) -> Trace:
         """A brand that is not called one: the lookup is empty, the generic name follows."""
@@ -274,25 +275,25 @@ class Teacher:
     def _recover(self, kind: str, name: str) -> Trace:
         tool = next(self.fields)
         run = self._start(kind, self._ask(tool, name), tool.name, GENERIC_NAME_TOOL)
-        return self._look_up_and_recover(run, tool, name, words.LOOKUP_THOUGHTS)
+        return self._look_up_and_recover(run, tool, name, words.LOOKUP_THOUGHT)
 
-    def _look_up_and_recover(self, run: Recorder, tool: FieldTool, name: str, thoughts: Sequence[str]) -> Trace:
-        empty = self._look_up(run, tool, name, thoughts)
+    def _look_up_and_recover(self, run: Recorder, tool: FieldTool, name: str, thought: str) -> Trace:
+        empty = self._look_up(run, tool, name, thought)
         assert not _records(empty)
-        generic = self._resolve(run, name, words.NOT_FOUND_THOUGHTS)
-        return self._give_field(run, tool, self._look_up(run, tool, generic, words.NEXT_LOOKUP_THOUGHTS))
+        generic = self._resolve(run, name, words.NOT_FOUND_THOUGHT)
+        return self._give_field(run, tool, self._look_up(run, tool, generic, words.NEXT_LOOKUP_THOUGHT))
 
     def rag(self, drug: Drug) -> Trace:
         tool = next(self.fields)
         run = self._start_with_rag("rag", tool, drug.generic_name)
         self._retrieve(run, tool)
-        return self._give_field(run, tool, self._look_up(run, tool, drug.generic_name, words.NEW_TOOL_THOUGHTS))
+        return self._give_field(run, tool, self._look_up(run, tool, drug.generic_name, words.NEW_TOOL_THOUGHT))
 
     def rag_unknown_brand(self, drug: Drug) -> Trace:
         tool, name = next(self.fields), self.rng.choice(drug.brand_names)
         run = self._start_with_rag("rag_unknown_brand", tool, name, GENERIC_NAME_TOOL)
         self._retrieve(run, tool)
-        return self._look_up_and_recover(run, tool, name, words.NEW_TOOL_THOUGHTS)
+        return self._look_up_and_recover(run, tool, name, words.NEW_TOOL_THOUGHT)
 
     def _start_with_rag(self, kind: str, tool: FieldTool, name: str, *also_needed: str) -> Recorder:
         """The tool of the field is not shown, and neither is anything else that Tool_RAG will bring.
@@ -311,7 +312,7 @@ class Teacher:
         name = drug.generic_name
         run = self._start("out_of_scope", self._say(words.OUT_OF_SCOPE_QUESTIONS[topic], drug=name))
         answer = f"The tools do not give the {topic} of {name}."
-        thought = self._say(words.OUT_OF_SCOPE_THOUGHTS, topic=topic)
+        thought = words.OUT_OF_SCOPE_THOUGHT.format(topic=topic)
         return run.finish(thought, answer, gold=f"do not give the {topic}", entities=[name])
 
 
