@@ -25,6 +25,7 @@ KINDS: Mapping[str, type[SftRecipe]] = {"sft": SftRecipe}
 # Only these may differ between a run and its resume: they change speed, memory, or what is written when.
 FREE_ON_RESUME = {
     "model": {"gradient_checkpointing"},
+    "data": {"prepared_dir", "workers"},
     "train": {"rows_per_forward", "eval_every", "save_every", "keep_last"},
 }
 RESUMED_SECTIONS = ("kind", "seed", "model", "adapter", "wire", "data", "train")

@@ -16,11 +16,15 @@ from txagent_train.core.errors import RecipeError
 
 def resolve_paths(root: Node) -> Node:
     """The tree with the paths to data, adapters and local models made absolute."""
-    keys: list[Key] = [("adapter", "init_from"), ("model", "name_or_path")]
+    keys: list[Key] = [("adapter", "init_from"), ("model", "name_or_path"), ("data", "prepared_dir")]
     for part in ("sources", "eval"):
         sources = find(root, ("data", part))
         if sources is not None and isinstance(sources.value, list):
             keys += [("data", part, index, "path") for index in range(len(sources.value))]
+    for part in ("exclude", "frozen"):
+        files = find(root, ("data", part))
+        if files is not None and isinstance(files.value, list):
+            keys += [("data", part, index) for index in range(len(files.value))]
     for key in keys:
         node = find(root, key)
         if node is not None and isinstance(node.value, str) and node.value:
@@ -52,6 +56,10 @@ def check_files(recipe: SftRecipe, *, where: str = "") -> None:
                 problems.append(f"{key}: this is a folder: {source.path}; name a file in it")
             elif not os.path.isfile(source.path):
                 problems.append(f"{key}: no such file: {source.path}; put it there, or set {key}=FILE")
+    for part, files in (("exclude", recipe.data.exclude), ("frozen", recipe.data.frozen)):
+        for index, file in enumerate(files):
+            if not os.path.isfile(file):
+                problems.append(f"data.{part}.{index}: no such file: {file}")
     start = recipe.adapter.init_from
     if start is not None and not os.path.isfile(start / "adapter_config.json"):
         problems.append(f"adapter.init_from: no adapter (adapter_config.json) in {start}")

@@ -13,6 +13,9 @@ from txagent_train.config.lora_options import unknown_lora_options
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Every linear layer of a Llama-like decoder block."""
 
+SourceFormat = Literal["auto", "native", "openai", "txagent", "athena", "sharegpt", "toolbench"]
+SourceKind = Literal["trace", "summary", "qa", "chat"]
+
 # numpy and torch take seeds of 32 bits.
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -103,26 +106,41 @@ class WireSection(Section):
 
 
 class SourceSection(Section):
-    """One data file and its weight in the loss."""
+    """One data file, what kind of data it holds, and its weight in the loss.
+
+    ``kind``: ``trace`` is recorded tool use; ``summary``, ``qa`` and ``chat`` are general data without tools, mixed in
+    so that the model keeps its other abilities. ``format: auto`` is guessed from the first records, and said.
+    """
 
     path: FilePath
-    format: Literal["native", "openai"] = "native"
-    kind: Literal["trace"] = "trace"
+    format: SourceFormat = "native"
+    kind: SourceKind = "trace"
     weight: Number = Field(default=1.0, gt=0.0)
 
 
 class DataSection(Section):
     """Training and held-out data; ``max_length`` is in tokens.
 
-    A sample that is too long is never cut: it stops the run (``error``) or is left out and counted (``drop``).
+    A sample that is too long is never cut: it stops the run (``error``), is left out and counted (``drop``), or the
+    longest-ago tool results in it give way to summaries until it fits (``summarize``).
+
+    ``exclude`` names files with one entity a line: training traces about any of them are left out and counted.
+    ``frozen`` names files that ``data split`` wrote beside a held-out part: a training trace that is in one stops
+    the run. ``prepared_dir`` is where tokens are kept, for several runs to share (default: in ``output_dir``), and
+    ``workers`` how many processes make them (default: one for each core); neither changes a token.
     """
 
     sources: Many[SourceSection] = Field(min_length=1)
     eval: Many[SourceSection] = ()
+    exclude: Many[FilePath] = ()
+    frozen: Many[FilePath] = ()
     max_length: int = Field(default=32768, ge=1)
-    overlong: Literal["error", "drop"] = "error"
+    overlong: Literal["error", "drop", "summarize"] = "error"
     invalid_calls: Literal["error", "drop", "keep"] = "error"
+    incomplete: Literal["error", "drop", "steps"] = "error"
     shuffle_tools: bool = True
+    prepared_dir: FilePath | None = None
+    workers: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _held_out(self) -> DataSection:
