@@ -50,25 +50,30 @@ def _result_text(result: ToolResult, wire: WireFormat, identifier: str) -> str:
     return content if isinstance(content, str) else json_text(content, ascii_only=False)
 
 
-def _step_messages(step: Step, wire: WireFormat, ids: Sequence[str]) -> Iterator[Message]:
-    if step.status is StepStatus.UNPARSABLE:
-        yield {"role": "assistant", "content": well_formed(step.raw_output or "")}
+def turn_messages(turn: Turn, step: int, *, wire: WireFormat, seed: int, trace_id: str) -> Iterator[Message]:
+    """The messages of one turn. ``step`` is the number of the model's steps before it: it is part of the call ids."""
+    if isinstance(turn, UserMessage):
+        yield {"role": "user", "content": well_formed(turn.content)}
+        return
+    ids = [call_id(seed, trace_id, step, index) for index in range(len(turn.calls))]
+    if turn.status is StepStatus.UNPARSABLE:
+        yield {"role": "assistant", "content": well_formed(turn.raw_output or "")}
     else:
-        message: Message = {"role": "assistant", "content": well_formed(step.thought)}
-        if step.calls:
+        message: Message = {"role": "assistant", "content": well_formed(turn.thought)}
+        if turn.calls:
             message["tool_calls"] = [
                 {
                     "id": identifier,
                     "type": "function",
                     "function": well_formed_json({"name": call.name, "arguments": call.arguments}),
                 }
-                for identifier, call in zip(ids, step.calls, strict=True)
+                for identifier, call in zip(ids, turn.calls, strict=True)
             ]
         yield message
-    if step.summary is not None:
-        yield {"role": "tool", "content": well_formed(step.summary)}
+    if turn.summary is not None:
+        yield {"role": "tool", "content": well_formed(turn.summary)}
         return
-    for result in step.results:
+    for result in turn.results:
         identifier = "" if result.call_index is None else ids[result.call_index]
         yield {"role": "tool", "content": _result_text(result, wire, identifier)}
 
@@ -82,10 +87,6 @@ def to_messages(
         messages.append({"role": "system", "content": well_formed(system)})
     steps = 0
     for turn in turns:
-        if isinstance(turn, UserMessage):
-            messages.append({"role": "user", "content": well_formed(turn.content)})
-            continue
-        ids = [call_id(seed, trace_id, steps, index) for index in range(len(turn.calls))]
-        messages.extend(_step_messages(turn, wire, ids))
-        steps += 1
+        messages.extend(turn_messages(turn, steps, wire=wire, seed=seed, trace_id=trace_id))
+        steps += isinstance(turn, Step)
     return messages

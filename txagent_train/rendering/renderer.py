@@ -13,14 +13,15 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txagent_train.core.errors import ModelError
-from txagent_train.core.records import RenderedExample, StepExample, ToolSpec, Turn
-from txagent_train.rendering.controls import Neutraliser, tokenizer_controls
-from txagent_train.rendering.messages import Message, to_messages, tool_message
+from txagent_train.core.records import RenderedExample, Step, StepExample, ToolSpec, Turn
+from txagent_train.rendering.controls import Neutraliser, tokenizer_controls, well_formed
+from txagent_train.rendering.messages import Message, to_messages, tool_message, turn_messages
 from txagent_train.rendering.parse import ParsedOutput, parse_output
 from txagent_train.rendering.syntax import Cleaner, assistant_text, system_text, target_text, tool_turns
 from txagent_train.rendering.template import chat_template
@@ -32,6 +33,16 @@ if TYPE_CHECKING:
 _CACHED_IDS = 2_000_000
 """Ids that are kept of texts seen before: some 80 MB. A number of texts would not bound the memory."""
 _PROBES = ("a", " a ", "\n\n", "Tool.[{", "  x\n", "é", "1")
+
+
+@dataclass(slots=True)
+class _Memo:
+    """The ids of the trace that is being rendered: of its head and its turns, each with what it is the ids of."""
+
+    trace_id: str
+    head: tuple[list[int], int] | None = None
+    head_of: tuple[str | None, tuple[ToolSpec, ...]] = (None, ())
+    turns: dict[int, tuple[Turn, list[int], int]] = field(default_factory=dict)
 
 
 class Renderer:
@@ -58,6 +69,7 @@ class Renderer:
         self._control_ids = self._checked_control_ids()
         self._cache: dict[str, list[int]] = {}
         self._cached_ids = 0
+        self._memo = _Memo("")
         self.chat_template = chat_template(wire, self._foreign, self._system)
         self.stop_token_id = self._control_ids[self.frame.close]
         self.pad_token_id = self._configure_tokenizer()
@@ -132,18 +144,48 @@ class Renderer:
     def _prompt(
         self, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]
     ) -> tuple[list[int], int]:
-        cleaner = self._cleaner()
-        messages = self.messages(trace_id=trace_id, system=system, turns=turns)
-        ids = [self._control_ids[self.frame.begin]] if self.frame.begin else []
-        pending = ""  # text after a control token joins the text before the next one: one segment, tokenised as one
-        for role, content in self._turns(messages, self.wire.arrange_tools(tuple(tools)), cleaner):
-            ids.extend(self._text_ids(pending))
-            ids.extend(self._header(role, content))
-            ids.append(self.stop_token_id)
-            pending = self.frame.after_close
-        ids.extend(self._text_ids(pending))
+        """The prompt's ids, and how many control strings were broken in it.
+
+        The ids of turns and of the list of tools are kept from step to step of a trace, so that a trace costs what is
+        new in each step and not the square of its length.
+        """
+        if self._memo.trace_id != trace_id:
+            self._memo = _Memo(trace_id)
+        head, broken = self._head(system, tuple(tools))
+        ids, steps = list(head), 0
+        for position, turn in enumerate(turns):
+            turn_ids, turn_broken = self._turn(position, turn, steps)
+            ids.extend(turn_ids)
+            broken += turn_broken
+            steps += isinstance(turn, Step)
         ids.extend(self._header("assistant", ""))
-        return ids, cleaner.broken
+        return ids, broken
+
+    def _head(self, system: str | None, tools: tuple[ToolSpec, ...]) -> tuple[list[int], int]:
+        """What stands before the first turn: the begin token, and the system message with the tools."""
+        memo = self._memo
+        if memo.head is None or memo.head_of != (system, tools):
+            cleaner = self._cleaner()
+            text = system_text(well_formed(system or ""), self.wire.arrange_tools(tools), self.wire, cleaner)
+            ids = [self._control_ids[self.frame.begin]] if self.frame.begin else []
+            if text:
+                ids.extend(self._message("system", text))
+            memo.head, memo.head_of = (ids, cleaner.broken), (system, tools)
+        return memo.head
+
+    def _turn(self, position: int, turn: Turn, step: int) -> tuple[list[int], int]:
+        """A turn as it stands in the history: of a step, its output and what came back."""
+        known = self._memo.turns.get(position)
+        if known is None or known[0] is not turn:
+            cleaner = self._cleaner()
+            messages = list(turn_messages(turn, step, wire=self.wire, seed=self.seed, trace_id=self._memo.trace_id))
+            contents = self._contents(messages, cleaner)
+            ids = [token for role, content in contents for token in self._message(role, content)]
+            known = self._memo.turns[position] = (turn, ids, cleaner.broken)
+        return known[1], known[2]
+
+    def _message(self, role: str, content: str) -> list[int]:
+        return [*self._header(role, content), self.stop_token_id, *self._text_ids(self.frame.after_close)]
 
     def _header(self, role: str, content: str) -> list[int]:
         frame = self.frame
@@ -157,29 +199,14 @@ class Renderer:
             *self._text_ids(f"{frame.after_role}{content}"),
         ]
 
-    def _turns(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], cleaner: Cleaner
-    ) -> Iterable[tuple[str, str]]:
-        system = ""
-        if messages and messages[0]["role"] == "system":
-            system, messages = messages[0]["content"], messages[1:]
-        text = system_text(system, tools, self.wire, cleaner)
-        if text:
-            yield "system", text
-        results: list[Message] = []
+    def _contents(self, messages: Sequence[Message], cleaner: Cleaner) -> Iterator[tuple[str, str]]:
+        """Role and text of the messages of one turn; its results may share one message."""
+        results = [message for message in messages if message["role"] == "tool"]
         for message in messages:
-            if message["role"] == "tool":
-                results.append(message)
-                continue
-            yield from self._tool_turns(results, cleaner)
-            results = []
             if message["role"] == "user":
                 yield "user", cleaner.text(message["content"].strip())
-            else:
+            elif message["role"] == "assistant":
                 yield "assistant", assistant_text(message, self.wire, cleaner)
-        yield from self._tool_turns(results, cleaner)
-
-    def _tool_turns(self, results: Sequence[Message], cleaner: Cleaner) -> Iterable[tuple[str, str]]:
         if results:
             for text in tool_turns(results, self.wire, cleaner):
                 yield self.wire.tool_role, text
