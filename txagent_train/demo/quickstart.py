@@ -28,7 +28,7 @@ from txagent_train.core.records import JsonObject, Step, StepExample, Trace, Tur
 from txagent_train.data.decompose import decompose
 from txagent_train.data.writing import jsonl_writer
 from txagent_train.demo.formulary import split_drugs
-from txagent_train.demo.teacher import demo_traces
+from txagent_train.demo.teacher import TRAINING_SCHEDULE, demo_traces
 from txagent_train.demo.tools import DemoTools
 from txagent_train.evaluation.comparison import ComparisonRow, compare
 from txagent_train.evaluation.next_call import NextCallResult, evaluate_next_calls
@@ -82,7 +82,7 @@ class QuickstartResult:
 def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> list[Trace]:
     """Write the data files and return the held-out traces; a seed always gives the same files."""
     train_drugs, heldout_drugs = split_drugs(seed)
-    train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train")
+    train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train", schedule=TRAINING_SCHEDULE)
     train = [_for_training(trace, with_answer=number % size.answers_every == 0) for number, trace in enumerate(train)]
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
     for name, traces in (("train", train), ("heldout", heldout), ("loss", heldout[: size.loss_traces])):

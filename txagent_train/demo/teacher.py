@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -54,6 +54,20 @@ SCHEDULE: dict[str, int] = {
 }
 """How many traces of each kind there are in one round of all kinds."""
 
+TRAINING_SCHEDULE: dict[str, int] = {
+    **SCHEDULE,
+    "lookup": 10,
+    "brand": 7,
+    "rag": 6,
+    "search": 5,
+    "compare": 5,
+    "two_fields": 5,
+    "interaction": 2,
+    "search_then_lookup": 2,
+    "unknown_brand": 2,
+}
+"""The same for training on few traces: what is hard comes more often, plain lookups are learnt at once."""
+
 _RAG_LIMIT = 2
 _ATTEMPTS = 500  # fruitless drafts in a row after which the questions count as used up
 _INTERACTIONS = next(tool for tool in FIELD_TOOLS if tool.field == "interactions")
@@ -85,7 +99,8 @@ class Teacher:
     A script returns None where its kind does not exist for a drug.
     """
 
-    def __init__(self, drugs: Sequence[Drug], seed: int) -> None:
+    def __init__(self, drugs: Sequence[Drug], seed: int, schedule: Mapping[str, int] = SCHEDULE) -> None:
+        self.schedule = schedule
         self.drugs = tuple(sorted(drugs, key=lambda drug: drug.generic_name))
         self.tools = DemoTools(self.drugs)
         self.rng = random.Random(f"teacher:{seed}")
@@ -112,8 +127,8 @@ class Teacher:
 
         None where no drug has the kind that is next.
         """
-        kinds = _laps([kind for kind, count in SCHEDULE.items() for _ in range(count)], self.rng)
-        drugs = {kind: _laps(self.drugs, self.rng) for kind in SCHEDULE}
+        kinds = _laps([kind for kind, count in self.schedule.items() for _ in range(count)], self.rng)
+        drugs = {kind: _laps(self.drugs, self.rng) for kind in self.schedule}
         for kind in kinds:
             lap = (self.scripts[kind](drug) for drug in islice(drugs[kind], len(self.drugs)))
             yield next((trace for trace in lap if trace is not None), None)
@@ -316,8 +331,15 @@ class Teacher:
         return run.finish(thought, answer, gold=f"do not give the {topic}", entities=[name])
 
 
-def demo_traces(drugs: Sequence[Drug], *, n: int, seed: int, id_prefix: str = "demo") -> list[Trace]:
-    """``n`` traces over ``drugs``, no question twice; the kinds come as often as SCHEDULE says.
+def demo_traces(
+    drugs: Sequence[Drug],
+    *,
+    n: int,
+    seed: int,
+    id_prefix: str = "demo",
+    schedule: Mapping[str, int] = SCHEDULE,
+) -> list[Trace]:
+    """``n`` traces over ``drugs``, no question twice; the kinds come as often as ``schedule`` says.
 
     Raises:
         ValueError: the drugs do not give ``n`` different questions.
@@ -325,7 +347,7 @@ def demo_traces(drugs: Sequence[Drug], *, n: int, seed: int, id_prefix: str = "d
     traces: list[Trace] = []
     asked: set[str] = set()
     fruitless = 0
-    for draft in Teacher(drugs, seed).traces():
+    for draft in Teacher(drugs, seed, schedule).traces():
         if len(traces) == n:
             break
         if draft is None or draft.question in asked:
