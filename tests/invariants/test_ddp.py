@@ -43,6 +43,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-6)
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-5)
         assert two["supervised_tokens"] == one["supervised_tokens"]
+        assert two["loss_by_source"] == pytest.approx(one["loss_by_source"], rel=1e-6)
         assert two["tokens"] == one["tokens"]
     tensors, others = (
         load_file(folder / "run" / "model" / "adapter_model.safetensors") for folder in (alone, together)

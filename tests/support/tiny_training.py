@@ -27,8 +27,9 @@ from txagent_train.core.records import (
 from txagent_train.models.loading import load_tokenizer
 from txagent_train.sft.adapter import add_adapter, lora_config
 from txagent_train.sft.arguments import training_arguments
+from txagent_train.sft.parts import Part, merge_parts
 from txagent_train.sft.plan import RunPlan
-from txagent_train.sft.prepared import PreparedRows, RowWriter
+from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.trainer import TraceTrainer
 
 VOCABULARY = 61
@@ -64,18 +65,27 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def random_traces(count: int, *, seed: int = 0, weights: Sequence[float] = (1.0,)) -> list[list[RenderedExample]]:
-    """Rows of random tokens, one to three in each trace, of very different lengths."""
+    """Rows of random tokens, one to three in each trace, of very different lengths.
+
+    Each row begins as the one before does, for more or less of its tokens, as the steps of a trace do.
+    """
     rng = random.Random(seed)
     traces = []
     for number in range(count):
-        rows = []
+        rows: list[RenderedExample] = []
         for step in range(rng.randint(1, 3)):
             prompt, output = rng.randint(2, 20), rng.randint(1, 9)
+            before = rows[-1].input_ids if rows else ()
+            common = before[: rng.randint(0, len(before))]
+            new = (rng.randrange(4, VOCABULARY) for _ in range(prompt + output - len(common)))
+            ids = (*common, *new)
+            output = min(output, len(ids) - 1)
+            prompt = len(ids) - output
             rows.append(
                 RenderedExample(
                     id=f"t{number}#{step}",
                     step_index=step,
-                    input_ids=tuple(rng.randrange(4, VOCABULARY) for _ in range(prompt + output)),
+                    input_ids=ids,
                     loss_mask=(False,) * prompt + (True,) * output,
                     weight=rng.choice(weights),
                 )
@@ -86,14 +96,19 @@ def random_traces(count: int, *, seed: int = 0, weights: Sequence[float] = (1.0,
 
 def prepare_rows(directory: Path, traces: Sequence[Sequence[RenderedExample]]) -> PreparedRows:
     """Write rows as preparation does, from two sources that alternate, and open them."""
-    with RowWriter(directory, key="test", source_names=("even", "odd")) as writer:
-        for number, rows in enumerate(traces):
-            writer.start_trace(f"t{number}")
-            for row in rows:
-                writer.add(row, source=number % 2, weight=1.0)
-        writer.commit({})
-    prepared = PreparedRows.open(directory, "test")
-    assert prepared is not None
+    parts = []
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(traces):
+        part = Part(number % 2)
+        part.start_trace(f"t{number}")
+        for row in rows:
+            part.add(row)
+        parts.append(directory.with_name(f"{directory.name}-{number:03d}.npz"))
+        part.save(parts[-1])
+    names, kinds = ("even", "odd"), ("trace", "chat")
+    prepared = merge_parts(parts, directory, key="test", source_names=names, kinds=kinds)
+    for path in parts:
+        path.unlink()
     return prepared
 
 

@@ -6,10 +6,13 @@ vocabulary learnt from a few sentences: cuts and merges at segment borders are o
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
+from pathlib import Path
 
+import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from txagent_train.models.loading import load_tokenizer
 from txagent_train.rendering.wire import FrameName
@@ -60,5 +63,36 @@ def small_qwen3() -> PreTrainedTokenizerBase:
     return _small(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], words, eos_token="<|im_end|>")
 
 
-TOKENIZERS = {"smollm2": smollm2, "llama3": small_llama3, "qwen3": small_qwen3}
-FRAMES: dict[str, FrameName] = {"smollm2": "chatml", "llama3": "llama3", "qwen3": "chatml"}
+REAL_TOKENIZERS = ("llama3_1", "qwen3")
+"""Folders of tokenizers that may not come with the project: ``make tokenizers`` fetches them."""
+_FETCHED = Path(os.environ.get("TXAGENT_TRAIN_TOKENIZERS", Path(__file__).parents[2] / ".tokenizers"))
+
+
+def real_tokenizer_folder(name: str) -> Path:
+    """The folder of a real tokenizer; skips the test where it is not on this machine."""
+    folder = _FETCHED / name
+    if not (folder / "tokenizer.json").is_file():
+        pytest.skip(f"the tokenizer of {name} is not in {_FETCHED}: make tokenizers")
+    return folder
+
+
+@lru_cache(maxsize=2)
+def _real(name: str) -> PreTrainedTokenizerBase:
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(real_tokenizer_folder(name))
+    return tokenizer
+
+
+TOKENIZERS = {
+    "smollm2": smollm2,
+    "llama3": small_llama3,
+    "qwen3": small_qwen3,
+    "real-llama3.1": lambda: _real("llama3_1"),
+    "real-qwen3": lambda: _real("qwen3"),
+}
+FRAMES: dict[str, FrameName] = {
+    "smollm2": "chatml",
+    "llama3": "llama3",
+    "qwen3": "chatml",
+    "real-llama3.1": "llama3",
+    "real-qwen3": "chatml",
+}

@@ -32,7 +32,7 @@ from txagent_train.core.records import (
     Turn,
     UserMessage,
 )
-from txagent_train.rendering.wire import FINAL_ANSWER_MARKER
+from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, FINISH_TOOL
 
 if TYPE_CHECKING:
     from txagent_train.agent.backends import Backend, Generation
@@ -132,7 +132,7 @@ class _Loop:
                 return prompt
             run.forced_because = StopReason.CONTEXT_FULL
         # The wire format adds Finish, which is then the only tool. That also makes the prompt much shorter.
-        prompt = [*self._prompt(run, ()), *self.forced_ids]
+        prompt = [*self._prompt(run, (FINISH_TOOL,)), *self.forced_ids]
         if self._fits(prompt):
             return prompt
         if not run.steps:

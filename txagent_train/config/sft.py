@@ -156,15 +156,19 @@ class TrainSection(Section):
     """The optimization. One optimizer step is over ``traces_per_step`` traces.
 
     ``rows_per_forward`` samples go through the model at once on one device: it changes speed and memory, never
-    the loss. ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at
-    the end, and held-out data is evaluated once before training. ``max_steps`` ends the run early; beyond the end
-    of the last epoch it changes nothing.
+    the loss. With ``packing: trie`` it is so many traces: the steps of a trace go through as one trie of tokens, in
+    which what they have in common is computed once; the loss is the same (packing.trie). ``eval_every`` and
+    ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at the end, and held-out data is
+    evaluated once before training. ``max_steps`` ends the run early; beyond the end of the last epoch it changes
+    nothing. ``check_retention`` measures before and after training how well the model predicts answers to general
+    instructions, which come with the package.
     """
 
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1)
     traces_per_step: int = Field(default=16, ge=1)
     rows_per_forward: int = Field(default=1, ge=1)
+    packing: Literal["none", "trie"] = "none"
     # TxAgent's paper names no learning rate; this is alignment-handbook's for LoRA, which it builds on.
     learning_rate: Number = Field(default=2.0e-4, gt=0.0)
     lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
@@ -176,6 +180,7 @@ class TrainSection(Section):
     eval_every: int | None = Field(default=None, ge=1)
     save_every: int | None = Field(default=None, ge=1)
     keep_last: int = Field(default=2, ge=1)
+    check_retention: bool = False
 
 
 class TrackingSection(Section):
@@ -216,6 +221,11 @@ class SftRecipe(Section):
                     self.model.quantization != "none" and self.adapter.method == "full",
                     "model.quantization",
                     "quantized weights cannot be trained; use adapter.method lora, or quantization none",
+                ),
+                (
+                    self.train.packing == "trie" and self.model.attn_implementation != "sdpa",
+                    "train.packing",
+                    "a trie needs model.attn_implementation sdpa",
                 ),
                 (
                     self.train.eval_every is not None and not self.data.eval,

@@ -14,6 +14,7 @@ Anything else that escapes is a bug and crashes with its traceback (exit code 1)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class TxAgentTrainError(Exception):
@@ -51,6 +52,9 @@ class RecipeError(UserError):
         super().__init__(f"{count} in the recipe:{lines}", where=recipe)
 
 
+_PLACE = ("reason", "path", "line", "trace_id", "step")
+
+
 class DataError(UserError):
     """A data file or record cannot be used.
 
@@ -79,15 +83,20 @@ class DataError(UserError):
 
     def at(self, *, path: str = "", line: int | None = None, trace_id: str = "") -> DataError:
         """The same error with the place filled in by a caller that knows more of it."""
-        return DataError(
-            self.problem,
-            reason=self.reason,
-            path=self.path or path,
-            line=self.line if self.line is not None else line,
-            trace_id=self.trace_id or trace_id,
-            step=self.step,
-            fix=self.fix,
-        )
+        place = {
+            "path": self.path or path,
+            "line": self.line if self.line is not None else line,
+            "trace_id": self.trace_id or trace_id,
+        }
+        return DataError.from_json(self.to_json() | place)
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as plain data, for a file or another process: an exception with keywords cannot be pickled."""
+        return {"problem": self.problem, "fix": self.fix} | {name: getattr(self, name) for name in _PLACE}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> DataError:
+        return cls(**value)
 
 
 class RunDirError(UserError):

@@ -279,7 +279,7 @@ class Trace:
                 raise DataError(
                     "the step says nothing and calls nothing", reason="empty_step", trace_id=self.id, step=index
                 )
-            if step.unanswered and step is not last:
+            if step.unanswered and step.summary is None and step is not last:
                 raise DataError(
                     f"call {step.unanswered[0]} ({step.calls[step.unanswered[0]].name}) has no result",
                     reason="call_without_result",
@@ -306,7 +306,8 @@ class Trace:
         """Ends in an answer, or is single-hop: one step, whose calls are what was asked for and got no result."""
         if self.answer is not None:
             return True
-        return len(self.steps) == 1 and bool(self.steps[0].calls) and not self.steps[0].results
+        first = self.steps[0]
+        return len(self.steps) == 1 and bool(first.calls) and not first.results and first.summary is None
 
     def tools(self) -> Iterator[ToolSpec]:
         """Every tool of the trace, each name once, in order of appearance."""

@@ -11,11 +11,15 @@ from referencing import Registry
 
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import FINISH, Step, ToolCall, ToolSpec, Trace
+from txagent_train.core.records import FINISH, DataKind, Step, ToolCall, ToolSpec, Trace
 from txagent_train.data.decompose import is_trained
 
 MESSAGE_LIMIT = 200
 """Characters of a validator's message that are shown: it may quote the whole argument."""
+CALL_FAULTS = ("undeclared_tool", "invalid_arguments", "invalid_tool_schema")
+"""The reasons of check_calls."""
+INCOMPLETE = "incomplete"
+"""The reason of check_complete."""
 FIX_CALL = (
     "or set the step's train to false, or keep such traces (--invalid-calls keep; in a recipe data.invalid_calls)"
 )
@@ -75,9 +79,27 @@ def _shortened(message: str) -> str:
     return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "..."
 
 
+def kind_of(trace: Trace) -> DataKind:
+    """Chat is text alone: no tool, no call, and no answer, which only an agent's trace has."""
+    talks = trace.answer is None and not trace.initial_tools
+    plain = all(not (step.calls or step.tools_added or step.raw_output) for step in trace.steps)
+    return DataKind.CHAT if talks and plain else DataKind.TRACE
+
+
 def is_complete(trace: Trace) -> bool:
-    """Whether the trace ends in an answer, or is single-hop, and nothing follows."""
-    return trace.is_complete and isinstance(trace.turns[-1], Step)
+    """Whether nothing is missing that should follow.
+
+    A trace ends in an answer. One that ends in calls without results is complete where these are all that it
+    teaches: it is single-hop, or the only step trained on is the last (a row that is the prefix of a recording).
+    Chat ends with what the model says.
+    """
+    last = trace.turns[-1]
+    if not isinstance(last, Step):
+        return False
+    if trace.is_complete or kind_of(trace) is DataKind.CHAT:
+        return True
+    ends_in_calls = bool(last.calls) and not last.results
+    return ends_in_calls and [step for step in trace.steps if is_trained(step)] == [last]
 
 
 def check_complete(trace: Trace) -> None:
@@ -91,8 +113,8 @@ def check_complete(trace: Trace) -> None:
         problem = "the trace ends with a call and no answer after it"
     else:
         problem = "the trace ends without an answer"
-    fix = "keep such traces with --keep-incomplete"
-    raise DataError(problem, reason="incomplete", trace_id=trace.id, step=len(trace.steps) - 1, fix=fix)
+    fix = "to train on its steps all the same: --incomplete steps (in a recipe data.incomplete)"
+    raise DataError(problem, reason=INCOMPLETE, trace_id=trace.id, step=len(trace.steps) - 1, fix=fix)
 
 
 def check_names(trace: Trace) -> None:

@@ -7,21 +7,25 @@ caller: an import counts it by reason and goes on, training stops.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import JsonObject, Trace
-from txagent_train.data.checks import check_calls, check_complete, check_names, check_text
-from txagent_train.data.importers import NATIVE, parser_for
-from txagent_train.data.reading import read_records
+from txagent_train.core.records import DataKind, JsonObject, Step, Trace
+from txagent_train.data.arrow import is_table, struct_columns
+from txagent_train.data.checks import check_calls, check_complete, check_names, check_text, kind_of
+from txagent_train.data.importers import AUTO, NATIVE, SUPERVISED, Parser, Supervise, parser_for, resolved_format
+from txagent_train.data.reading import Wanted, every_record, read_records
 from txagent_train.data.writing import check_free, jsonl_writer
 
 InvalidCalls: TypeAlias = Literal["error", "drop", "keep"]
 """What to do with a trace whose calls name no tool or break its schema."""
+Incomplete: TypeAlias = Literal["error", "drop", "steps"]
+"""What to do with a trace that does not end in an answer; ``steps`` keeps it, so that its steps are trained on."""
 OnFault: TypeAlias = Callable[[DataError], None]
 """Receives the fault of a record that is left out."""
 
@@ -30,67 +34,103 @@ OnFault: TypeAlias = Callable[[DataError], None]
 class ImportReport:
     """What an import did. ``dropped`` counts records by reason; read = accepted + the sum of dropped.
 
+    ``guessed`` says that ``format`` was not named. ``kinds`` counts what was accepted by its kind, trace or chat.
     ``dropped_file`` names every dropped record, or is None where all were accepted. ``fixes`` says what to do
-    about a reason, where that can be said.
+    about a reason, where that can be said. ``notes`` are what else a user should know.
     """
 
     source: str
     out: str
+    format: str
+    guessed: bool
+    supervise: Supervise
     read: int
     accepted: int
+    kinds: dict[str, int]
     dropped: dict[str, int]
     dropped_file: str | None = None
     fixes: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def read_traces(
-    path: Path,
-    format: str,
-    *,
-    keep_incomplete: bool,
-    on_fault: OnFault,
-    on_invalid_call: OnFault | None,
-) -> Iterator[Trace]:
-    """The sound traces of a file, streamed; see read_numbered."""
-    numbered = read_numbered(
-        path, format, keep_incomplete=keep_incomplete, on_fault=on_fault, on_invalid_call=on_invalid_call
-    )
-    return (trace for _, trace in numbered)
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Where each fault of a record goes; None: it is not looked for.
+
+    ``on_fault`` receives what no setting concerns. A handler may raise the fault.
+    """
+
+    on_fault: OnFault
+    on_incomplete: OnFault | None
+    on_invalid_call: OnFault | None
 
 
 def read_numbered(
     path: Path,
     format: str,
+    policies: Policies,
     *,
-    keep_incomplete: bool,
-    on_fault: OnFault,
-    on_invalid_call: OnFault | None,
+    supervise: Supervise | None = None,
+    wanted: Wanted = every_record,
 ) -> Iterator[tuple[int, Trace]]:
     """The sound traces of a file, streamed, each with its line. A record is left out after its fault was handed over.
 
     Args:
-        on_fault: receives every fault but invalid calls; may raise it.
-        on_invalid_call: receives the fault of a trace whose calls name no tool or break its schema; None does not
-            check calls.
+        format: one of IMPORTERS, or AUTO.
+        supervise: which steps are trained on; None: as is usual for the format (importers.SUPERVISED).
+        wanted: which records are parsed at all, by line.
+
+    Raises:
+        DataError: the file cannot be read or holds no record, or its format cannot be told.
+        UserError: there is no such format.
+    """
+    format = resolved_format(path, format)
+    last_only = (supervise or SUPERVISED.get(format, "all")) == "last"
+    return read_parsed(path, parser_for(format), policies, seen=set(), last_only=last_only, wanted=wanted)
+
+
+def read_parsed(
+    path: Path,
+    parse: Parser,
+    policies: Policies,
+    *,
+    seen: set[str],
+    last_only: bool = False,
+    limit: int | None = None,
+    wanted: Wanted = every_record,
+) -> Iterator[tuple[int, Trace]]:
+    """The same with the parser at hand.
+
+    Args:
+        seen: the ids of the traces so far, of this file and of others; they are added to it.
+        last_only: only the last step of each trace is trained on.
+        limit: how many records are read; None: all.
 
     Raises:
         DataError: the file cannot be read or holds no record.
-        UserError: there is no such format.
     """
-    parse = parser_for(format)
-    seen: set[str] = set()
     read = 0
-    for line, record in read_records(path):
+
+    def counted(line: int) -> bool:
+        nonlocal read
         read += 1
-        handler = on_fault
+        return wanted(line)
+
+    for line, record in islice(read_records(path, counted), limit):
+        handler = policies.on_fault
         try:
             trace = parse(record, path=path, line=line)
-            _check_record(trace, seen, keep_incomplete)
-            if on_invalid_call is not None:
-                handler = on_invalid_call
+            if last_only:
+                trace = supervise_last(trace)
+            _check_record(trace, seen)
+            if policies.on_incomplete is not None:
+                handler = policies.on_incomplete
+                check_complete(trace)
+            if policies.on_invalid_call is not None:
+                handler = policies.on_invalid_call
                 check_calls(trace)
         except DataError as error:
             handler(error.at(path=str(path), line=line))
@@ -101,13 +141,20 @@ def read_numbered(
         raise DataError("the file holds no records", reason="no_records", path=str(path))
 
 
-def _check_record(trace: Trace, seen: set[str], keep_incomplete: bool) -> None:
+def supervise_last(trace: Trace) -> Trace:
+    """The trace with no step trained on but its last, and that one as its own flags say."""
+    last = trace.steps[-1]
+    turns = (
+        replace(turn, train=False) if isinstance(turn, Step) and turn is not last else turn for turn in trace.turns
+    )
+    return replace(trace, turns=tuple(turns))
+
+
+def _check_record(trace: Trace, seen: set[str]) -> None:
     if trace.id in seen:
         raise DataError("another trace of the file has the same id", reason="duplicate_id", trace_id=trace.id)
     check_text(trace)
     check_names(trace)
-    if not keep_incomplete:
-        check_complete(trace)
 
 
 def raise_fault(error: DataError) -> NoReturn:
@@ -115,9 +162,11 @@ def raise_fault(error: DataError) -> NoReturn:
     raise error
 
 
-def _call_handler(invalid_calls: InvalidCalls, drop: OnFault) -> OnFault | None:
-    handlers: dict[InvalidCalls, OnFault | None] = {"error": raise_fault, "drop": drop, "keep": None}
-    return handlers[invalid_calls]
+def _policies(
+    invalid_calls: InvalidCalls, incomplete: Incomplete, *, drop: OnFault, stop: OnFault, on_fault: OnFault
+) -> Policies:
+    handlers: dict[str, OnFault | None] = {"error": stop, "drop": drop, "keep": None, "steps": None}
+    return Policies(on_fault, on_incomplete=handlers[incomplete], on_invalid_call=handlers[invalid_calls])
 
 
 def load_traces(
@@ -125,10 +174,12 @@ def load_traces(
     format: str = NATIVE,
     *,
     invalid_calls: InvalidCalls = "error",
+    incomplete: Incomplete = "error",
     on_drop: OnFault | None = None,
 ) -> Iterator[Trace]:
     """The traces of a file for training, streamed; see load_numbered."""
-    return (trace for _, trace in load_numbered(path, format, invalid_calls=invalid_calls, on_drop=on_drop))
+    numbered = load_numbered(path, format, invalid_calls=invalid_calls, incomplete=incomplete, on_drop=on_drop)
+    return (trace for _, trace in numbered)
 
 
 def load_numbered(
@@ -136,29 +187,31 @@ def load_numbered(
     format: str = NATIVE,
     *,
     invalid_calls: InvalidCalls = "error",
+    incomplete: Incomplete = "error",
     on_drop: OnFault | None = None,
+    on_fault: OnFault = raise_fault,
+    wanted: Wanted = every_record,
 ) -> Iterator[tuple[int, Trace]]:
     """The traces of a file for training, streamed, each with its line: the first bad record is an error.
 
-    A native file was made by an import or by this package, so an incomplete trace in it was kept on purpose; in any
-    other format it is an error.
-
     Args:
         invalid_calls: what to do with a trace whose calls name no tool or break its schema.
-        on_drop: receives each fault where ``invalid_calls`` is "drop"; needed then, for nothing is dropped unseen.
+        incomplete: what to do with a trace that does not end in an answer. A native file was made by an import or by
+            this package, so an incomplete trace in it was kept on purpose: it is no error there.
+        on_drop: receives each fault where one of these is "drop"; needed then, for nothing is dropped unseen.
+        on_fault: receives every fault that is an error; it may take note of it and go on.
+        wanted: which records are parsed at all, by line; the others are not judged.
 
     Raises:
         DataError: names the file and line, the trace, and the step where there is one.
         UserError: there is no such format.
     """
-    assert invalid_calls != "drop" or on_drop is not None, "dropping needs on_drop"
-    return read_numbered(
-        path,
-        format,
-        keep_incomplete=format == NATIVE,
-        on_fault=raise_fault,
-        on_invalid_call=_call_handler(invalid_calls, on_drop or raise_fault),
-    )
+    assert "drop" not in (invalid_calls, incomplete) or on_drop is not None, "dropping needs on_drop"
+    format = resolved_format(path, format)
+    if format == NATIVE and incomplete == "error":
+        incomplete = "steps"
+    policies = _policies(invalid_calls, incomplete, drop=on_drop or raise_fault, stop=on_fault, on_fault=on_fault)
+    return read_numbered(path, format, policies, wanted=wanted)
 
 
 def dropped_path(out: Path) -> Path:
@@ -170,24 +223,87 @@ def import_traces(
     source: Path,
     out: Path,
     *,
-    format: str,
-    keep_incomplete: bool = False,
+    format: str = AUTO,
+    incomplete: Incomplete = "drop",
     invalid_calls: InvalidCalls = "drop",
+    supervise: Supervise | None = None,
     overwrite: bool = False,
 ) -> ImportReport:
     """Write the sound traces of a file in the native format, and the dropped ones, with their reasons, beside it.
 
+    Args:
+        supervise: as read_numbered.
+
     Raises:
-        DataError: the file cannot be read, or a call is invalid and ``invalid_calls`` is "error": nothing is written.
+        DataError: the file cannot be read, or a record has a fault that is to be an error: nothing is written.
             Or no record is accepted: the dropped ones are written.
         UserError: ``out`` or the file beside it exists already, or there is no such format.
         EnvironmentFailure: the machine refused to write.
+    """
+    check_free(out, overwrite=overwrite)
+    found = resolved_format(source, format)
+    written = write_traces(
+        lambda policies: (trace for _, trace in read_numbered(source, found, policies, supervise=supervise)),
+        out,
+        source=source,
+        incomplete=incomplete,
+        invalid_calls=invalid_calls,
+        overwrite=overwrite,
+    )
+    return ImportReport(
+        source=str(source),
+        out=str(out),
+        format=found,
+        guessed=format == AUTO,
+        supervise=supervise or SUPERVISED.get(found, "all"),
+        read=written.read,
+        accepted=written.accepted,
+        kinds=written.kinds,
+        dropped=written.dropped,
+        dropped_file=written.dropped_file,
+        fixes=written.fixes,
+        notes=_notes(source),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written and what was left out; see ImportReport."""
+
+    accepted: int
+    kinds: dict[str, int]
+    dropped: dict[str, int]
+    dropped_file: str | None
+    fixes: dict[str, str]
+
+    @property
+    def read(self) -> int:
+        """How many records there were."""
+        return self.accepted + sum(self.dropped.values())
+
+
+def write_traces(
+    read: Callable[[Policies], Iterable[Trace]],
+    out: Path,
+    *,
+    source: Path,
+    incomplete: Incomplete,
+    invalid_calls: InvalidCalls,
+    overwrite: bool,
+) -> Written:
+    """Write the traces that ``read`` gives in the native format, and what it leaves out, with reasons, beside it.
+
+    ``source`` is what the user named, for the message of an error.
+
+    Raises:
+        DataError, UserError, EnvironmentFailure: as import_traces.
     """
     check_free(out, overwrite=overwrite)
     side = dropped_path(out)
     check_free(side, overwrite=overwrite)
     dropped: Counter[str] = Counter()
     fixes: dict[str, str] = {}
+    kinds = {DataKind.TRACE.value: 0, DataKind.CHAT.value: 0}
     # The side file is named first: an import that left its out file is whole.
     with jsonl_writer(out, overwrite=overwrite) as accepted:
         with jsonl_writer(side, overwrite=overwrite) as left_out:
@@ -198,26 +314,29 @@ def import_traces(
                     fixes.setdefault(error.reason, error.fix)
                 left_out.write(fault_to_json(error))
 
-            for trace in read_traces(
-                source,
-                format,
-                keep_incomplete=keep_incomplete,
-                on_fault=drop,
-                on_invalid_call=_call_handler(invalid_calls, drop),
-            ):
+            for trace in read(_policies(invalid_calls, incomplete, drop=drop, stop=raise_fault, on_fault=drop)):
                 accepted.write(trace_to_json(trace))
+                kinds[kind_of(trace).value] += 1
         if not accepted.count:
             raise _nothing_accepted(source, side, dropped, fixes)
     if not dropped:
         side.unlink()
-    return ImportReport(
-        source=str(source),
-        out=str(out),
-        read=accepted.count + dropped.total(),
+    return Written(
         accepted=accepted.count,
+        kinds=kinds,
         dropped=dict(dropped.most_common()),
         dropped_file=str(side) if dropped else None,
         fixes=fixes,
+    )
+
+
+def _notes(source: Path) -> tuple[str, ...]:
+    columns = struct_columns(source) if is_table(source) else ()
+    if not columns:
+        return ()
+    return (
+        f"{', '.join(columns)}: a key with null inside was left out, for the file format fills in such keys; "
+        "if nulls are data there, write the column as JSON text",
     )
 
 

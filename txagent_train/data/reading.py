@@ -5,17 +5,21 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject
+from txagent_train.data.arrow import is_table, read_rows
+from txagent_train.data.strict_json import strict_loads as strict_loads
 
 GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPED = b"\x2a\x4d\x18"
+"""A frame that holds no data begins with any byte from 0x50 to 0x5f, and these; parallel compressors write it first."""
 FOREIGN_MARKS = (
     # UTF-32 first: its little-endian mark begins with the one of UTF-16.
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -27,37 +31,10 @@ READ_ERRORS = (OSError, EOFError, zlib.error)
 """What reading a damaged or absent file raises; gzip.BadGzipFile is an OSError."""
 
 
-def strict_loads(text: str) -> Any:
-    """The JSON value of a text. Stricter than json.loads: no NaN or Infinity, no key twice in one object.
-
-    Raises:
-        ValueError: says what is wrong, in words for the user.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
-    return out
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """The objects of a JSON Lines file, each with its line number (from 1). Blank lines are skipped.
 
-    A gzip file is known by its first bytes, whatever its name; a UTF-8 byte order mark is skipped.
+    A gzip or zstd file is known by its first bytes, whatever its name; a UTF-8 byte order mark is skipped.
 
     Raises:
         DataError: the file is absent, damaged or not UTF-8, or a line is no JSON object.
@@ -66,19 +43,31 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield from _read_lines(stream, path)
 
 
-def read_records(path: Path) -> Iterator[tuple[int, JsonObject]]:
-    """The records of a JSON Lines file, or of a file that holds one JSON list of objects.
+Wanted: TypeAlias = Callable[[int], bool]
+"""Says by its number whether a record is wanted. One that is not is passed over unparsed, which is what takes time."""
 
-    The number is the line for JSON Lines, and the place in the list (from 1) for a list. A list is read whole.
+
+def every_record(_number: int) -> bool:
+    """The usual answer of Wanted."""
+    return True
+
+
+def read_records(path: Path, wanted: Wanted = every_record) -> Iterator[tuple[int, JsonObject]]:
+    """The records of a JSON Lines file, of a file that holds one JSON list of objects, or of a table (data.arrow).
+
+    The number is the line for JSON Lines, and the place (from 1) in a list or table. Only a list is read whole.
 
     Raises:
         DataError: as read_jsonl.
     """
+    if is_table(path):
+        yield from ((number, row) for number, row in read_rows(path) if wanted(number))
+        return
     with _open_utf8(path) as stream:
         if stream.peek(1).lstrip()[:1] == b"[":
-            yield from _read_list(stream, path)
+            yield from ((number, record) for number, record in _read_list(stream, path) if wanted(number))
         else:
-            yield from _read_lines(stream, path)
+            yield from _read_lines(stream, path, wanted)
 
 
 @contextmanager
@@ -87,9 +76,7 @@ def _open_utf8(path: Path) -> Iterator[io.BufferedReader]:
     place = str(path)
     try:
         with path.open("rb") as raw:
-            stream: io.BufferedReader = raw
-            if raw.peek(2)[:2] == GZIP_MAGIC:
-                stream = io.BufferedReader(gzip.GzipFile(fileobj=raw))
+            stream = _decompressed(raw)
             head = stream.peek(4)[:4]
             _check_encoding(head, place)
             if head.startswith(codecs.BOM_UTF8):
@@ -101,8 +88,31 @@ def _open_utf8(path: Path) -> Iterator[io.BufferedReader]:
         problem = "this is a folder; the name of a file is needed"
         raise DataError(problem, reason="unreadable_file", path=place) from None
     except READ_ERRORS as error:
+        if _is_damage(error):
+            raise _torn(path) from None
         problem = f"the file cannot be read: {error}"
         raise DataError(problem, reason="unreadable_file", path=place, fix="copy or download it again") from None
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether it is the fault of what is in a compressed file; the machine's own errors have a number."""
+    return not isinstance(error, OSError) or error.errno is None
+
+
+def _torn(path: Path, line: int | None = None) -> DataError:
+    problem = "the compressed file stops in the middle or is damaged"
+    return DataError(problem, reason="torn_file", path=str(path), line=line, fix="copy or download it again")
+
+
+def _decompressed(raw: io.BufferedReader) -> io.BufferedReader:
+    magic = raw.peek(4)[:4]
+    if magic.startswith(GZIP_MAGIC):
+        return io.BufferedReader(gzip.GzipFile(fileobj=raw))
+    if magic == ZSTD_MAGIC or (magic[1:] == ZSTD_SKIPPED and magic[0] >> 4 == 5):
+        import pyarrow as pa
+
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+    return raw
 
 
 def _check_encoding(head: bytes, place: str) -> None:
@@ -114,16 +124,18 @@ def _check_encoding(head: bytes, place: str) -> None:
         raise DataError(f"the file is {found}, not UTF-8", reason="not_utf8", path=place, fix=fix)
 
 
-def _read_lines(stream: io.BufferedReader, path: Path) -> Iterator[tuple[int, JsonObject]]:
+def _read_lines(
+    stream: io.BufferedReader, path: Path, wanted: Wanted = every_record
+) -> Iterator[tuple[int, JsonObject]]:
     number = 0
     try:
         for number, raw in enumerate(stream, 1):
-            if raw.strip():
+            if raw.strip() and wanted(number):
                 yield number, _parse_line(raw, number, path)
-    except (EOFError, zlib.error):
-        problem = "the compressed file stops in the middle or is damaged"
-        fix = "copy or download it again"
-        raise DataError(problem, reason="torn_file", path=str(path), line=number + 1, fix=fix) from None
+    except READ_ERRORS as error:
+        if not _is_damage(error):
+            raise
+        raise _torn(path, number + 1) from None
 
 
 def _parse_line(raw: bytes, number: int, path: Path) -> JsonObject:

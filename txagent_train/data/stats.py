@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import Json, JsonObject, Step, Trace, UserMessage
-from txagent_train.data.checks import is_complete
-from txagent_train.data.loading import read_traces
+from txagent_train.core.records import DataKind, Json, JsonObject, Step, Trace, UserMessage
+from txagent_train.data.checks import is_complete, kind_of
+from txagent_train.data.importers import AUTO, resolved_format
+from txagent_train.data.loading import Policies, read_numbered
 
 
 @dataclass
@@ -19,10 +20,14 @@ class TraceStats:
     """Counts over traces; ``add`` each one.
 
     ``characters`` are those of all turns (messages, thoughts, reasoning, calls, results) and the answer, without
-    system prompt and tools. ``unreadable`` counts records by the reason why they are no trace.
+    system prompt and tools. ``messages`` counts turns by who speaks: the user, the assistant, a tool. ``unreadable``
+    counts records by the reason why they are no trace.
     """
 
+    format: str
     traces: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     complete: int = 0
     parallel_steps: int = 0
@@ -38,6 +43,10 @@ class TraceStats:
         """Count one trace."""
         steps = trace.steps
         self.traces += 1
+        self.kinds[kind_of(trace)] += 1
+        self.messages["user"] += len(trace.turns) - len(steps)
+        self.messages["assistant"] += len(steps)
+        self.messages["tool"] += sum(len(step.results) for step in steps)
         self.steps += len(steps)
         self.complete += is_complete(trace)
         self.parallel_steps += sum(len(step.calls) > 1 for step in steps)
@@ -51,7 +60,10 @@ class TraceStats:
     def to_json(self) -> JsonObject:
         """The counts, the most frequent tools first."""
         return {
+            "format": self.format,
             "traces": self.traces,
+            "kinds": {kind: self.kinds[kind] for kind in (DataKind.TRACE, DataKind.CHAT)},
+            "messages": dict(self.messages),
             "questions": len(self.questions),
             "complete": self.complete,
             "incomplete": self.traces - self.complete,
@@ -88,18 +100,19 @@ def _length(value: Json) -> int:
     return len(value) if isinstance(value, str) else len(json.dumps(value, ensure_ascii=False))
 
 
-def collect_stats(path: Path, format: str) -> TraceStats:
+def collect_stats(path: Path, format: str = AUTO) -> TraceStats:
     """Count a file. Incomplete traces and ones with invalid calls are counted too: this tells what is there.
 
     Raises:
-        DataError: the file cannot be read or holds no record.
+        DataError: the file cannot be read or holds no record, or its format cannot be told.
         UserError: there is no such format.
     """
-    stats = TraceStats()
+    stats = TraceStats(resolved_format(path, format))
 
     def note(error: DataError) -> None:
         stats.unreadable[error.reason] += 1
 
-    for trace in read_traces(path, format, keep_incomplete=True, on_fault=note, on_invalid_call=None):
+    policies = Policies(on_fault=note, on_incomplete=None, on_invalid_call=None)
+    for _, trace in read_numbered(path, stats.format, policies):
         stats.add(trace)
     return stats

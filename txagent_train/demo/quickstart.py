@@ -35,7 +35,8 @@ from txagent_train.evaluation.next_call import NextCallResult, evaluate_next_cal
 from txagent_train.evaluation.questions import QuestionResult, evaluate_questions, gold_question
 from txagent_train.models.adapters import load_with_adapter
 from txagent_train.scoring.intervals import Rate
-from txagent_train.sft.run import SftResult, renderer_for, run_sft
+from txagent_train.sft.rendering import renderer_for
+from txagent_train.sft.run import SftResult, run_sft
 from txagent_train.tracking.files import atomic_write_json
 from txagent_train.tracking.report import build_run_report, save_section
 from txagent_train.tracking.sections import Table, Traces
@@ -162,7 +163,7 @@ def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]
 def _compare_models(
     recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, seconds: dict[str, float]
 ) -> tuple[list[ComparisonRow], list[tuple[str, Table | Traces]]]:
-    renderer = renderer_for(recipe)
+    renderer = renderer_for(recipe.model, recipe.wire, recipe.seed)
     model: Any = load_with_adapter(model_dir, dtype=recipe.model.dtype)
     backend = LocalBackend(
         model, stop_token_ids=[renderer.stop_token_id], pad_token_id=renderer.pad_token_id, batch_size=16

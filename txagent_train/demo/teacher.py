@@ -56,7 +56,7 @@ SCHEDULE: dict[str, int] = {
 
 TRAINING_SCHEDULE: dict[str, int] = {
     **SCHEDULE,
-    "lookup": 10,
+    "lookup": 15,
     "brand": 7,
     "rag": 6,
     "search": 5,

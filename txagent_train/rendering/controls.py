@@ -16,12 +16,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txagent_train.core.errors import ModelError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from txagent_train.rendering.tokenizer import TextTokenizer
 
 _FAMILY_SIZE = 4
 _JSON_STRUCTURE = set('{}[],:" \t\n\r\\0123456789+-.eEtruefalsn')
@@ -45,7 +43,7 @@ def _collapse_families(strings: Iterable[str]) -> list[str]:
     return out
 
 
-def tokenizer_controls(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def tokenizer_controls(tokenizer: TextTokenizer) -> list[str]:
     """The control strings of a tokenizer. White space tokens (some vocabularies add runs of it) are plain text."""
     contents = {str(token.content) for token in tokenizer.added_tokens_decoder.values()}
     contents |= {str(token) for token in tokenizer.all_special_tokens}

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from txagent_train.core.errors import ModelError
 from txagent_train.core.records import RenderedExample, Step, StepExample, ToolSpec, Turn
@@ -25,10 +24,8 @@ from txagent_train.rendering.messages import Message, to_messages, tool_message,
 from txagent_train.rendering.parse import ParsedOutput, parse_output
 from txagent_train.rendering.syntax import Cleaner, assistant_text, system_text, target_text, tool_turns
 from txagent_train.rendering.template import chat_template
+from txagent_train.rendering.tokenizer import SavableTokenizer, TextTokenizer
 from txagent_train.rendering.wire import FRAMES, SYNTAX_MARKERS, WireFormat
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _CACHED_IDS = 2_000_000
 """Ids that are kept of texts seen before: some 80 MB. A number of texts would not bound the memory."""
@@ -58,7 +55,7 @@ class Renderer:
         ModelError: the tokenizer does not cut at the control tokens of the frame, or has no token to pad with.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, wire: WireFormat, *, seed: int = 0) -> None:
+    def __init__(self, tokenizer: TextTokenizer, wire: WireFormat, *, seed: int = 0) -> None:
         self.tokenizer = tokenizer
         self.wire = wire
         self.seed = seed
@@ -127,6 +124,7 @@ class Renderer:
         """Write tokenizer, chat template and generation config: all that a server needs to render the same."""
         from transformers import GenerationConfig
 
+        assert isinstance(self.tokenizer, SavableTokenizer), "a model is saved with a tokenizer of transformers"
         directory.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(directory)
         GenerationConfig(

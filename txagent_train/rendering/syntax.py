@@ -102,12 +102,15 @@ def target_text(example: StepExample, wire: WireFormat, cleaner: Cleaner) -> str
 
     Where ``Finish`` ends the model's turn, a reply to the user is written as an answer is: plain text without a
     call would be no readable output (rendering.parse). In the history it is the plain text, as a chat client keeps it.
+    Where no tool is shown there is no Finish (wire.arrange_tools), and an answer too is plain text.
 
     Raises:
         DataError: the format has no words for the step: text without a call, and then another step of the model
             (reason ``step_without_call``); or nothing at all (``empty_output``).
     """
     step, answer = example.target, example.trace.answer if example.is_final else None
+    if not example.tools:
+        wire = replace(wire, finish="text")
     if answer is None and not step.calls:
         problem = reason = ""
         if not step.thought.strip():

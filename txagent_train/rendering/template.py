@@ -88,7 +88,7 @@ _SYSTEM = """\
     {%- set listing.others = listing.others + [tool] -%}
   {%- endif -%}
 {%- endfor -%}
-{%- set shown = __ARRANGED__ -%}
+{%- set shown = __ARRANGED__ if tools else [] -%}
 {%- if shown -%}
   {%- for tool in shown -%}
     {%- set line = __TOOL_LINE__ -%}

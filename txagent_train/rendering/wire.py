@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from txagent_train.core.errors import ModelError
 from txagent_train.core.records import FINISH, TOOL_RAG, ToolSpec
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from txagent_train.rendering.tokenizer import TextTokenizer
 
 FrameName = Literal["llama3", "chatml"]
 SyntaxName = Literal["txagent", "hermes"]
@@ -107,8 +105,11 @@ class WireFormat:
     def arrange_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
         """The list as the prompt shows it: special tools at the place where the original agents have them.
 
-        TxAgent: Finish, Tool_RAG, others. ATHENA (hermes syntax): Tool_RAG, others, Finish.
+        TxAgent: Finish, Tool_RAG, others. ATHENA (hermes syntax): Tool_RAG, others, Finish. Where no tool is given
+        there is no Finish either: it is plain chat.
         """
+        if not tools:
+            return ()
         rag = tuple(tool for tool in tools if tool.name == TOOL_RAG)
         others = tuple(tool for tool in tools if tool.name not in (TOOL_RAG, FINISH))
         finish = (FINISH_TOOL,) if self.finish == "call" else ()
@@ -116,7 +117,7 @@ class WireFormat:
 
 
 def wire_format_for(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: TextTokenizer,
     *,
     frame: Literal["auto", "llama3", "chatml"] = "auto",
     syntax: SyntaxName,

@@ -20,8 +20,9 @@ class Cadence(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """The loss before training, to compare later ones with; a resumed run has it already."""
-        if state.global_step == 0 and self._trainer.eval_rows is not None:
-            self._trainer.evaluate()
+        trainer = self._trainer
+        if state.global_step == 0 and (trainer.eval_rows is not None or trainer.retention is not None):
+            trainer.evaluate()
         return control
 
     def on_step_end(
@@ -38,5 +39,6 @@ class Cadence(TrainerCallback):
         stop = trainer.agree_to_stop()
         control.should_save = last or stop or due(train.save_every)
         control.should_evaluate = trainer.eval_rows is not None and (last or due(train.eval_every))
+        control.should_evaluate |= trainer.retention is not None and last
         control.should_training_stop = control.should_training_stop or stop
         return control

@@ -65,7 +65,7 @@ def check_rows(model: PreTrainedModel, prepared: Sequence[PreparedRows], *, pad_
     limit = _most_positions(config)
     vocabulary = int(config.vocab_size)
     for rows in prepared:
-        lengths = rows.lengths
+        lengths = rows.length
         number = int(lengths.argmax())
         if limit is not None and lengths[number] > limit:
             trace = rows.trace_ids[int(rows.trace[number])]
@@ -75,7 +75,7 @@ def check_rows(model: PreTrainedModel, prepared: Sequence[PreparedRows], *, pad_
                 where="data.max_length",
                 fix=f"set data.max_length={limit} and data.overlong=drop, or take another model",
             )
-        largest = max(int(rows.ids.max()), pad_token_id)
+        largest = max(int(rows.pool.max()), pad_token_id)
         if largest >= vocabulary:
             raise ModelError(
                 f"the tokenizer gives the token id {largest}, but the model has only {vocabulary} tokens",

@@ -117,9 +117,14 @@ class StepSums:
         return int(self._by_source[2].sum())
 
     def loss_by_source(self) -> dict[str, float]:
-        """Mean nll of each source that occurred."""
+        """The loss of each source that occurred: the weighted mean of -log p over its supervised tokens."""
         total, weight, _ = self._by_source.tolist()
         return {name: total[i] / weight[i] for i, name in enumerate(self._sources) if weight[i] > 0}
+
+    def supervised_by_source(self) -> dict[str, int]:
+        """Supervised tokens of each source that occurred."""
+        counts = self._by_source[2].tolist()
+        return {name: int(count) for name, count in zip(self._sources, counts, strict=True) if count}
 
     def supervised_by_step(self) -> dict[str, int]:
         """Supervised tokens of each step index (from 0) that occurred."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txagent_train.sft.batches import LossReduction, total_weight
+from txagent_train.sft.batches import LossReduction, Packing, total_weight, units
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.steps import Forward, StepPlan, deal, plan_epoch
 
@@ -48,9 +48,11 @@ class RunPlan:
         """The denominator of a step's loss: its total weight over all ranks and forward passes."""
         return total_weight(self.rows_of(step), self.steps[step].rows, self.reduction)
 
-    def forwards(self, step: int, *, rank: int, world_size: int, rows_per_forward: int) -> tuple[Forward, ...]:
+    def forwards(
+        self, step: int, *, rank: int, world_size: int, rows_per_forward: int, packing: Packing = "none"
+    ) -> tuple[Forward, ...]:
         """The forward passes of a rank in a step."""
-        return deal_rows(self.rows_of(step), self.steps[step].rows, rank, world_size, rows_per_forward)
+        return deal_rows(self.rows_of(step), self.steps[step].rows, rank, world_size, rows_per_forward, packing)
 
     def trace_ids(self, step: int) -> list[str]:
         return [self.rows_of(step).trace_ids[trace] for trace in self.steps[step].traces]
@@ -66,8 +68,18 @@ class RunPlan:
 
 
 def deal_rows(
-    rows: PreparedRows, numbers: Sequence[int], rank: int, world_size: int, rows_per_forward: int
+    rows: PreparedRows,
+    numbers: Sequence[int],
+    rank: int,
+    world_size: int,
+    rows_per_forward: int,
+    packing: Packing = "none",
 ) -> tuple[Forward, ...]:
-    """steps.deal for one rank, with the lengths looked up."""
-    lengths = [int(rows.offsets[number + 1] - rows.offsets[number]) for number in numbers]
-    return deal(numbers, lengths, world_size=world_size, rows_per_forward=rows_per_forward)[rank]
+    """steps.deal for one rank, with the lengths looked up. What is dealt is what is computed as one."""
+    dealt = units(rows, numbers, packing)
+    lengths = [sum(len(rows.new(number)) for number in unit) + int(rows.shared[unit[0]]) for unit in dealt]
+    forwards = deal(range(len(dealt)), lengths, world_size=world_size, rows_per_forward=rows_per_forward)[rank]
+    return tuple(
+        Forward(tuple(number for unit in forward.rows for number in dealt[unit]), forward.filler)
+        for forward in forwards
+    )

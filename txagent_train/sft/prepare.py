@@ -1,8 +1,8 @@
 """Preparation: traces -> samples -> tokens on disk, for every epoch, before any model is loaded.
 
-Each epoch is its own folder (tools are shuffled anew), keyed by everything that decides its content. Rank 0
-prepares; other ranks wait for the folders to appear, not in a barrier, whose timeout a long preparation would
-exceed (30 minutes for NCCL).
+Each epoch is its own folder (tools are shuffled anew), named after and keyed by everything that decides its content: a
+folder that is there is taken, whoever made it. Rank 0 prepares; other ranks, and other jobs that need the same rows,
+wait for the folder to appear, not in a barrier, whose timeout a long preparation would exceed (30 minutes for NCCL).
 """
 
 from __future__ import annotations
@@ -10,98 +10,38 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from txagent_train.config.sft import DataSection, SourceSection
+from txagent_train.config.sft import DataSection, SftRecipe, SourceSection
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import JsonObject, RenderedExample, StepExample, Trace
-from txagent_train.data.decompose import decompose, untrained_reason
-from txagent_train.data.loading import fault_to_json, load_numbered
+from txagent_train.core.records import JsonObject
+from txagent_train.data.mixing import Guards
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.sft.prepared import DROPPED, PreparedRows, PrepareReport, RowWriter
+from txagent_train.sft.parts import merge_parts
+from txagent_train.sft.prepared import DROPPED, PreparedRows, PrepareReport
 from txagent_train.sft.steps import steps_for
-from txagent_train.tracking.files import file_sha256
-from txagent_train.tracking.logging import progress, rank
+from txagent_train.sft.workers import PartJob, make_parts
+from txagent_train.tracking.files import content_sha256
+from txagent_train.tracking.lock import locked
+from txagent_train.tracking.logging import rank
+from txagent_train.tracking.run_dir import PREPARED
 from txagent_train.tracking.sections import Table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _log = logging.getLogger(__name__)
-_LAYOUT = 2
+_LAYOUT = 3
 """Counted up when the same input is prepared into other rows or files than before."""
 _POLL_S = 0.5
-_ALWAYS_DROPPED = ("step_without_call", "empty_output")
-"""What no setting of a recipe could make a sample of; told apart from bad input, it is counted and not an error."""
-
-
-@dataclass(slots=True)
-class _TooLong:
-    """The samples of one file that are too long: all of them are told at once."""
-
-    first: DataError | None = None
-    count: int = 0
-    longest: int = 0
-
-    def add(self, fault: DataError, length: int) -> None:
-        self.first = self.first or fault
-        self.count += 1
-        self.longest = max(self.longest, length)
-
-    def check(self) -> None:
-        """Raise the first fault, with what all of them need; nothing where there is none."""
-        first = self.first
-        if first is None:
-            return
-        samples = "1 sample of the file is" if self.count == 1 else f"{self.count} samples of the file are"
-        raise DataError(
-            f"{first.problem}; {samples} too long, the longest has {self.longest}",
-            reason=first.reason,
-            path=first.path,
-            line=first.line,
-            trace_id=first.trace_id,
-            step=first.step,
-            fix=f"set data.max_length={self.longest} or more, or data.overlong=drop",
-        )
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What becomes of the steps that are no rows; ``side`` is the file that names what is dropped.
-
-    ``too_long`` is of the present source, where that is an error.
-    """
-
-    side: TextIO
-    steps: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    dropped_traces: Counter[str] = field(default_factory=Counter)
-    untrained: Counter[str] = field(default_factory=Counter)
-    untrained_traces: int = 0
-    too_long: _TooLong = field(default_factory=_TooLong)
-
-    def drop_trace(self, fault: DataError) -> None:
-        self.dropped_traces[fault.reason] += 1
-        self._name(fault)
-
-    def drop_sample(self, fault: DataError) -> None:
-        self.dropped[fault.reason] += 1
-        self._name(fault)
-
-    def _name(self, fault: DataError) -> None:
-        self.side.write(json.dumps(fault_to_json(fault)) + "\n")
-
-    def add_trace(self, trace: Trace) -> None:
-        """Count the steps of a trace, and those of them that are not meant to be trained on."""
-        reasons = [reason for step in trace.steps if (reason := untrained_reason(step)) is not None]
-        self.steps += len(trace.steps)
-        self.untrained.update(reasons)
-        self.untrained_traces += len(reasons) == len(trace.steps)
+_KEY_DIGITS = 16
+_FREE = {"sources", "eval", "exclude", "frozen", "prepared_dir", "workers"}
+"""Keys of the data section that are not hashed as they stand: files go by content, the rest changes no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +53,28 @@ class Preparation:
     hashes: Mapping[str, str]
     seed: int
     directory: Path
+    guards: Guards
+
+    @classmethod
+    def of(cls, recipe: SftRecipe, renderer: Renderer) -> Preparation:
+        """Hash the data files and read the lists that guard them.
+
+        Raises:
+            UserError: a file or list cannot be read.
+        """
+        data = recipe.data
+        directory = data.prepared_dir or recipe.output_dir / PREPARED
+        return cls(data, renderer, hash_sources(data), recipe.seed, directory, Guards.of(data))
 
     def key(self, sources: Sequence[SourceSection], epoch: int) -> str:
         """The hash of everything that decides the rows of an epoch."""
-        data = self.data.model_dump(mode="json", exclude={"sources", "eval"})
         value = {
             "layout": _LAYOUT,
             "sources": [
                 [self.hashes[str(source.path)], source.format, source.kind, source.weight] for source in sources
             ],
-            "data": data,
+            "guards": self.guards.fingerprint,
+            "data": self.data.model_dump(mode="json", exclude=_FREE),
             "renderer": renderer_fingerprint(self.renderer),
             "seed": self.seed,
             "epoch": epoch,
@@ -153,90 +105,46 @@ class Preparation:
         return self._rows("eval", self.data.eval, 0) if self.data.eval else None
 
     def _rows(self, name: str, sources: Sequence[SourceSection], epoch: int) -> PreparedRows:
-        folder, key = self.directory / name, self.key(sources, epoch)
+        key = self.key(sources, epoch)
+        folder = self.directory / f"{name}-{key[:_KEY_DIGITS]}"
         rows = PreparedRows.open(folder, key)
         if rows is None and rank() == 0:
-            report = self._write(folder, key, sources, epoch)
-            _log.info("prepared %s: %s", name, describe(report))
+            with locked(self.directory, wait=True):
+                rows = PreparedRows.open(folder, key)  # another job may have made it while this one waited
+                if rows is None:
+                    rows = self._make(name, sources, epoch, folder, key)
         while rows is None:
             rows = PreparedRows.open(folder, key)
             if rows is None:
                 time.sleep(_POLL_S)
         return rows
 
-    def _write(self, folder: Path, key: str, sources: Sequence[SourceSection], epoch: int) -> PrepareReport:
-        names = tuple(str(source.path) for source in sources)
-        with RowWriter(folder, key=key, source_names=names) as writer, progress(f"preparing {folder.name}") as bar:
-            with writer.dropped_file.open("w", encoding="utf-8") as side:
-                counts = _Counts(side)
-                for number, source in enumerate(sources):
-                    traces = load_numbered(
-                        source.path,
-                        source.format,
-                        invalid_calls=self.data.invalid_calls,
-                        on_drop=counts.drop_trace,
-                    )
-                    for line, trace in traces:
-                        counts.add_trace(trace)
-                        self._add_trace(writer, trace, line, number, source, epoch, counts)
-                        bar.advance()
-                    counts.too_long.check()
-            if not writer.row_count:
-                gone = _listed(counts.dropped_traces + counts.dropped) or "no step is trained on"
-                raise DataError(f"no sample is left: {gone}", reason="no_samples", path=", ".join(names))
-            return writer.commit(
-                counts.dropped,
-                steps=counts.steps,
-                untrained=dict(counts.untrained),
-                untrained_traces=counts.untrained_traces,
-                dropped_traces=dict(counts.dropped_traces),
+    def _make(self, name: str, sources: Sequence[SourceSection], epoch: int, folder: Path, key: str) -> PreparedRows:
+        parts = folder.with_name(f".{folder.name}.parts")
+        job = PartJob(
+            data=self.data,
+            sources=tuple(sources),
+            training=name != "eval",
+            guards=self.guards,
+            renderer=self.renderer,
+            seed=self.seed,
+            epoch=epoch,
+            folder=parts,
+        )
+        try:
+            rows = merge_parts(
+                make_parts(job, name),
+                folder,
+                key=key,
+                source_names=[str(source.path) for source in sources],
+                kinds=[source.kind for source in sources],
             )
-
-    def _add_trace(
-        self,
-        writer: RowWriter,
-        trace: Trace,
-        line: int,
-        number: int,
-        source: SourceSection,
-        epoch: int,
-        counts: _Counts,
-    ) -> None:
-        started = False
-        for example in decompose(trace, seed=self.seed, epoch=epoch, shuffle_tools=self.data.shuffle_tools):
-            length = 0
-            try:
-                rendered = self.renderer.render(example)
-                length = len(rendered.input_ids)
-                self._check(example, rendered)
-            except DataError as error:
-                fault = error.at(path=str(source.path), line=line)
-                if fault.reason == "overlong" and self.data.overlong == "error":
-                    counts.too_long.add(fault, length)
-                elif fault.reason in ("overlong", *_ALWAYS_DROPPED):
-                    counts.drop_sample(fault)
-                else:
-                    raise fault from None
-                continue
-            if not started:
-                writer.start_trace(trace.id)
-                started = True
-            writer.add(rendered, source=number, weight=source.weight)
-
-    def _check(self, example: StepExample, rendered: RenderedExample) -> None:
-        """Raise DataError where a sample cannot be trained on; it is never cut."""
-        length, limit = len(rendered.input_ids), self.data.max_length
-        fix = ""
-        if length > limit:
-            problem, reason = f"the sample has {length} tokens, over {limit}", "overlong"
-            fix = f"set data.max_length={length} or more, or data.overlong=drop"
-        elif not any(rendered.loss_mask):
-            problem, reason = "the sample has no supervised token", "no_supervised_token"
-        elif rendered.loss_mask[0]:
-            problem, reason = "the first token is supervised, but nothing predicts it", "no_prompt"
-        else:
-            return
-        raise DataError(problem, reason=reason, trace_id=example.trace.id, step=example.step_index, fix=fix)
+        except DataError:
+            shutil.rmtree(parts, ignore_errors=True)  # with the fault mended, the key is another
+            raise
+        shutil.rmtree(parts, ignore_errors=True)
+        _log.info("prepared %s: %s", name, describe(rows.report))
+        return rows
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -252,10 +160,16 @@ def describe(report: PrepareReport) -> str:
     ]
     if report.dropped_traces:
         parts.append(f"dropped traces: {_listed(report.dropped_traces)}")
+    if report.shortened:
+        parts.append(f"summarised to fit: {_listed({name: n for name, n in report.shortened.items()})}")
     if report.untrained:
         parts.append(f"steps not trained on: {_listed(report.untrained)}")
     if report.untrained_traces:
         parts.append(f"traces without a step to train on: {report.untrained_traces}")
+    if report.general_share:
+        parts.append(f"general data: {report.general_share:.1%} of the supervised tokens")
+    if report.shared_calls:
+        parts.append(f"traces that share a call with a frozen evaluation set: {report.shared_calls}")
     if report.neutralised:
         parts.append(
             f"control strings broken: {report.neutralised}, in the outputs of {report.neutralised_in_targets} samples"
@@ -273,12 +187,18 @@ def report_table(report: PrepareReport, heading: str = "Prepared data") -> Table
         ("traces with samples", "", report.traces),
         ("traces without a step to train on", "", report.untrained_traces),
         *(("trace dropped", reason, count) for reason, count in report.dropped_traces.items()),
+        *(("summarised to fit", what, count) for what, count in report.shortened.items()),
+        *(("samples that were too long", f"up to {bound} tokens", count) for bound, count in report.overlong.items()),
+        ("traces that share a call with a frozen set", "", report.shared_calls),
         ("tokens", "", report.tokens),
+        ("tokens", "stored (steps of a trace share its beginning)", report.stored_tokens),
         ("tokens", "supervised", report.supervised_tokens),
         ("tokens", "of the longest sample", report.longest),
         ("control strings broken", "", report.neutralised),
         ("samples with one in the output", "", report.neutralised_in_targets),
         *(("samples", source, count) for source, count in report.rows_by_source.items()),
+        *(("supervised tokens", source, count) for source, count in report.supervised_by_source.items()),
+        *(("supervised tokens, kind", kind, count) for kind, count in report.supervised_by_kind.items()),
     ]
     note = "steps of the traces = samples + steps not trained on + samples dropped"
     if report.dropped or report.dropped_traces:
@@ -287,8 +207,8 @@ def report_table(report: PrepareReport, heading: str = "Prepared data") -> Table
 
 
 def hash_sources(data: DataSection) -> dict[str, str]:
-    """SHA-256 of every data file, by path as in the recipe."""
-    return {str(source.path): file_sha256(source.path) for source in (*data.sources, *data.eval)}
+    """SHA-256 of every data file or folder, by path as in the recipe."""
+    return {str(source.path): content_sha256(source.path) for source in (*data.sources, *data.eval)}
 
 
 def renderer_fingerprint(renderer: Renderer) -> JsonObject:

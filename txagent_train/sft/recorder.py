@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import nn
@@ -17,7 +17,8 @@ from txagent_train.sft.plan import RunPlan
 class StepRecorder:
     """Makes a ``train`` record every ``log_every`` steps (and at the last), and an ``eval`` record per evaluation.
 
-    Loss and counts of a record are those of its own step; speeds are since the last record.
+    Loss and counts of a record are those of its own step; speeds are since the last record. ``general`` names the
+    sources of general data, whose share of the supervised tokens is recorded where there are any.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class StepRecorder:
         device: torch.device,
         world_size: int,
         log_every: int,
+        general: Collection[str],
         on_record: Callable[[JsonObject], None] | None,
     ) -> None:
         self._plan = plan
@@ -35,6 +37,7 @@ class StepRecorder:
         self._device = device
         self._world_size = world_size
         self._log_every = log_every
+        self._general = frozenset(general)
         self._on_record = on_record
         self._stopwatch = Stopwatch()
 
@@ -55,26 +58,33 @@ class StepRecorder:
             "padding_tokens": sums.counted("padding"),
             "peak_memory_bytes": peak_memory_bytes(self._device),
             "supervised_tokens_by_step": sums.supervised_by_step(),
-            "loss_by_source": sums.loss_by_source(),
+            **self._by_source(sums),
         }
+        if self._general:
+            general = sum(count for name, count in sums.supervised_by_source().items() if name in self._general)
+            record["general_share"] = general / sums.supervised
         lap = self._stopwatch.lap()
         self._on_record(record if lap is None else record | self._speed(*lap))
 
     def evaluated(self, done: int, sums: StepSums, loss: float) -> None:
         """Called after an evaluation."""
         if self._on_record is not None:
-            by_source = sums.loss_by_source()
-            supervised = sums.supervised
-            self._on_record(
-                {
-                    "kind": "eval",
-                    "step": done,
-                    "loss": loss,
-                    "supervised_tokens": supervised,
-                    "loss_by_source": by_source,
-                }
-            )
+            record = {"kind": "eval", "step": done, "loss": loss, "supervised_tokens": sums.supervised}
+            self._on_record(record | self._by_source(sums))
         self._stopwatch.resume()
+
+    def retention_checked(self, done: int, values: JsonObject) -> None:
+        """Called after a check of the retention (sft.retention) with what it measured."""
+        if self._on_record is not None:
+            self._on_record({"kind": "retention", "step": done, **values})
+        self._stopwatch.resume()
+
+    @staticmethod
+    def _by_source(sums: StepSums) -> JsonObject:
+        return {
+            "loss_by_source": sums.loss_by_source(),
+            "supervised_tokens_by_source": sums.supervised_by_source(),
+        }
 
     def pause_over(self) -> None:
         """Training goes on after something whose time does not count."""

@@ -26,13 +26,12 @@ from transformers import PreTrainedModel
 
 from txagent_train.config.loading import fingerprint, to_yaml
 from txagent_train.config.sft import SftRecipe
-from txagent_train.core.errors import EnvironmentFailure, RunDirError
+from txagent_train.core.errors import EnvironmentFailure, ModelError, RunDirError
 from txagent_train.core.records import JsonObject
 from txagent_train.models.adapters import ADAPTER_WEIGHTS, saved_tensors
 from txagent_train.models.identity import base_identity, write_base
 from txagent_train.models.loading import load_model, load_tokenizer, resolve_dtype
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import wire_format_for
 from txagent_train.sft.adapter import add_adapter
 from txagent_train.sft.arguments import training_arguments
 from txagent_train.sft.checkpoints import (
@@ -46,13 +45,16 @@ from txagent_train.sft.checkpoints import (
 )
 from txagent_train.sft.checks import check_recipe, check_rows, check_sources
 from txagent_train.sft.plan import RunPlan
-from txagent_train.sft.prepare import Preparation, hash_sources, renderer_fingerprint, report_table
+from txagent_train.sft.prepare import Preparation, renderer_fingerprint, report_table
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
+from txagent_train.sft.rendering import renderer_for
+from txagent_train.sft.retention import Retention, retention_table
 from txagent_train.sft.sinks import open_records
 from txagent_train.sft.start import asked_for_sharding, check_as_asked, start_statement
 from txagent_train.sft.trainer import TraceTrainer
 from txagent_train.tracking.files import file_sha256
 from txagent_train.tracking.logging import rank
+from txagent_train.tracking.metrics import read_metrics
 from txagent_train.tracking.report import save_section
 from txagent_train.tracking.run_dir import RunDir, RunState
 
@@ -85,13 +87,6 @@ class SftResult:
         }
 
 
-def renderer_for(recipe: SftRecipe) -> Renderer:
-    """The renderer that a recipe trains with; whoever uses the trained model renders with the same."""
-    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
-    wire = wire_format_for(tokenizer, frame=recipe.wire.frame, syntax=recipe.wire.syntax, finish=recipe.wire.finish)
-    return Renderer(tokenizer, wire, seed=recipe.seed)
-
-
 def run_sft(
     recipe: SftRecipe, *, resume: Resume = "auto", on_record: Callable[[JsonObject], None] | None = None
 ) -> SftResult:
@@ -108,12 +103,10 @@ def run_sft(
     """
     adapter = check_recipe(recipe)
     _check_resume(recipe, resume)
-    renderer = renderer_for(recipe)
-    hashes = hash_sources(recipe.data)
-    check_sources(recipe.data, hashes, recipe=recipe.name)
+    preparation = Preparation.of(recipe, renderer_for(recipe.model, recipe.wire, recipe.seed))
+    check_sources(recipe.data, preparation.hashes, recipe=recipe.name)
     base = base_identity(recipe.model.name_or_path, recipe.model.revision)
-    with _run_dir(recipe, renderer, hashes, base, resume) as run, _marked(run):
-        preparation = Preparation(recipe.data, renderer, hashes, recipe.seed, run.root / "prepared")
+    with _run_dir(recipe, preparation, base, resume) as run, _marked(run):
         eval_rows = preparation.evaluation()
         train = recipe.train
         epochs = preparation.epochs(train.epochs, traces_per_step=train.traces_per_step, max_steps=train.max_steps)
@@ -126,8 +119,30 @@ def run_sft(
         )
         if rank() == 0:
             save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
-        job = _Job(recipe, run, renderer, plan, eval_rows, adapter, base)
+        retention = Retention.of(preparation, _metrics(run)) if train.check_retention else None
+        renderer = _renderer_to_save(recipe, preparation.renderer, plan.epochs[0])
+        job = _Job(recipe, run, renderer, plan, eval_rows, retention, adapter, base)
         return _train(job, resume, on_record)
+
+
+def _renderer_to_save(recipe: SftRecipe, prepared_with: Renderer, rows: PreparedRows) -> Renderer:
+    """The renderer with the tokenizer of transformers, which is saved with the model.
+
+    Raises:
+        ModelError: it reads text otherwise than the one that the rows were made with, so that a server would see other
+            ids than were trained on.
+    """
+    tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
+    renderer = Renderer(tokenizer, prepared_with.wire, seed=recipe.seed)
+    text = prepared_with.tokenizer.decode(rows.row(0)[0].tolist(), skip_special_tokens=False)
+    ids = [list(one.encode(text, add_special_tokens=False)) for one in (tokenizer, prepared_with.tokenizer)]
+    if ids[0] != ids[1]:
+        raise ModelError(
+            "transformers reads the tokenizer otherwise than its tokenizer.json says",
+            where=recipe.model.name_or_path,
+            fix="load it with AutoTokenizer, save it to a folder, and name that folder as the model",
+        )
+    return renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +154,7 @@ class _Job:
     renderer: Renderer
     plan: RunPlan
     eval_rows: PreparedRows | None
+    retention: Retention | None
     adapter: LoraConfig | None
     base: str
 
@@ -153,9 +169,7 @@ def _check_resume(recipe: SftRecipe, resume: Resume) -> None:
 
 
 @contextmanager
-def _run_dir(
-    recipe: SftRecipe, renderer: Renderer, hashes: dict[str, str], base: str, resume: Resume
-) -> Iterator[RunDir]:
+def _run_dir(recipe: SftRecipe, preparation: Preparation, base: str, resume: Resume) -> Iterator[RunDir]:
     """The run directory, which rank 0 claims."""
     if rank() != 0:
         yield RunDir(recipe.output_dir)
@@ -164,15 +178,16 @@ def _run_dir(
     settled = fingerprint(recipe)
     for part in ("sources", "eval"):
         for source in settled["data"][part]:
-            source["sha256"] = hashes[source.pop("path")]
+            source["sha256"] = preparation.hashes[source.pop("path")]
+    settled["data"] |= preparation.guards.fingerprint
     if recipe.adapter.init_from is not None:
         settled["adapter"]["init_from"] = file_sha256(recipe.adapter.init_from / ADAPTER_WEIGHTS)
-    settled["renderer"] = renderer_fingerprint(renderer)
+    settled["renderer"] = renderer_fingerprint(preparation.renderer)
     settled["base_weights"] = base
     with RunDir.claim(
         recipe.output_dir,
         fingerprint=settled,
-        manifest={"name": recipe.name, "data_sha256": hashes},
+        manifest={"name": recipe.name, "data_sha256": dict(preparation.hashes)},
         recipe_yaml=to_yaml(recipe),
         resume=resume != "never",
     ) as run:
@@ -204,7 +219,8 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
     # The arguments come before the model: ZeRO-3 partitions a model while it is loaded.
     args = training_arguments(recipe, output_dir=run.checkpoints, steps=steps, dtype=dtype)
     model: Any = _load(recipe, job.adapter, dtype, args.device)
-    prepared = [*plan.epochs, *([] if job.eval_rows is None else [job.eval_rows])]
+    measured = (job.eval_rows, None if job.retention is None else job.retention.rows)
+    prepared = [*plan.epochs, *(rows for rows in measured if rows is not None)]
     check_rows(model, prepared, pad_token_id=job.renderer.pad_token_id)
     checkpoint = _checkpoint(run, resume, steps, model)
     done = 0 if checkpoint is None else step_of(checkpoint)
@@ -218,6 +234,7 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
             recipe=recipe,
             checkpoints=run.checkpoints,
             eval_rows=job.eval_rows,
+            retention=job.retention,
             note={"wandb_id": records.wandb.id},
             on_record=records.add,
         )
@@ -231,6 +248,9 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
         if trainer.stop_agreed and trainer.state.global_step < steps:
             raise KeyboardInterrupt(f"stopped after step {trainer.state.global_step}; its checkpoint is saved")
         _save_final(trainer, job)
+    if job.retention is not None and rank() == 0:
+        start = "base model" if recipe.adapter.init_from is None else f"adapter {recipe.adapter.init_from}"
+        save_section(run.root, "06-retention", retention_table(_metrics(run), start=start))
     trainer.accelerator.end_training()
     return SftResult(
         run_dir=run.root,
@@ -240,6 +260,10 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
         eval_loss=records.last_loss.get("eval"),
         prepared=plan.epochs[0].report,
     )
+
+
+def _metrics(run: RunDir) -> tuple[JsonObject, ...]:
+    return read_metrics(run.metrics_path).records if run.metrics_path.exists() else ()
 
 
 def _checkpoint(run: RunDir, resume: Resume, steps: int, model: Any) -> Path | None:

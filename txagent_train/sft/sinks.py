@@ -28,7 +28,9 @@ class Records:
     def add(self, values: JsonObject) -> None:
         kind, step = values["kind"], values["step"]
         self.metrics.append(values)
-        self.wandb.log({f"{kind}/{key}": value for key, value in values.items() if _is_number(value)}, step=step)
+        numbers = {key: value for key, value in values.items() if _is_number(value)}
+        numbers |= {f"loss_by_source/{name}": loss for name, loss in values.get("loss_by_source", {}).items()}
+        self.wandb.log({f"{kind}/{key}": value for key, value in numbers.items()}, step=step)
         if "loss" in values:
             self.last_loss[kind] = values["loss"]
         note = f"loss {self.last_loss['train']:.4f}" if "train" in self.last_loss else ""

@@ -37,13 +37,14 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from txagent_train.config.sft import SftRecipe
+from txagent_train.config.sft import DataSection, SftRecipe
 from txagent_train.core.errors import EnvironmentFailure
 from txagent_train.core.records import JsonObject
+from txagent_train.data.mixing import source_labels
 from txagent_train.models.adapters import saved_tensors
 from txagent_train.models.quiet import quiet_renames
 from txagent_train.models.verify import verify_saved
-from txagent_train.sft.batches import ForwardBatch, collate, total_weight
+from txagent_train.sft.batches import ForwardBatch, LossReduction, collate, total_weight
 from txagent_train.sft.cadence import Cadence
 from txagent_train.sft.checkpoints import aside_path, checkpoint_path, prune, publish, reading_checkpoint
 from txagent_train.sft.loss import add_target_loss
@@ -51,7 +52,9 @@ from txagent_train.sft.metrics import StepSums
 from txagent_train.sft.plan import RunPlan, deal_rows
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.recorder import StepRecorder, flop_model
+from txagent_train.sft.retention import Retention
 from txagent_train.sft.schedule import schedule
+from txagent_train.sft.steps import Forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ def _only_item(items: Sequence[StepShare]) -> dict[str, StepShare]:
     return {"share": items[0]}
 
 
+def _general_labels(data: DataSection) -> list[str]:
+    labels = source_labels([str(source.path) for source in data.sources])
+    return [label for label, source in zip(labels, data.sources, strict=True) if source.kind != "trace"]
+
+
 class TraceTrainer(SFTTrainer):
     """Trains on prepared rows by a plan.
 
@@ -89,6 +97,7 @@ class TraceTrainer(SFTTrainer):
         args: from arguments.training_arguments.
         plan: all steps of the run.
         eval_rows: held-out rows, or None.
+        retention: what is measured before and after training, or None.
         checkpoints: folder of the checkpoints.
         note: goes into every checkpoint as note.json.
         on_record: receives every record of metrics, on rank 0 only.
@@ -104,12 +113,14 @@ class TraceTrainer(SFTTrainer):
         recipe: SftRecipe,
         checkpoints: Path,
         eval_rows: PreparedRows | None = None,
+        retention: Retention | None = None,
         note: JsonObject | None = None,
         on_record: Callable[[JsonObject], None] | None = None,
     ) -> None:
         self.plan = plan
         self.recipe = recipe
         self.eval_rows = eval_rows
+        self.retention = retention
         self.checkpoints = checkpoints
         self.note = dict(note or {})
         self.stop_requested = False
@@ -140,6 +151,7 @@ class TraceTrainer(SFTTrainer):
             device=self.args.device,
             world_size=self.args.world_size,
             log_every=recipe.tracking.log_every,
+            general=_general_labels(recipe.data),
             on_record=on_record if self.accelerator.is_main_process else None,
         )
 
@@ -165,13 +177,19 @@ class TraceTrainer(SFTTrainer):
             rank=self.args.process_index,
             world_size=self.args.world_size,
             rows_per_forward=self.recipe.train.rows_per_forward,
+            packing=self.recipe.train.packing,
         )
         rows = self.plan.rows_of(step)
-        return StepShare(step, tuple(self._collate(rows, forward) for forward in forwards))
+        return StepShare(step, tuple(self._collate(rows, forward, self.plan.reduction) for forward in forwards))
 
-    def _collate(self, rows: PreparedRows, forward: Any) -> ForwardBatch:
-        pad = self.processing_class.pad_token_id
-        return collate(rows, forward, pad_token_id=pad, reduction=self.plan.reduction)
+    def _collate(self, rows: PreparedRows, forward: Forward, reduction: LossReduction) -> ForwardBatch:
+        return collate(
+            rows,
+            forward,
+            pad_token_id=self.processing_class.pad_token_id,
+            reduction=reduction,
+            packing=self.recipe.train.packing,
+        )
 
     def floating_point_ops(self, inputs: object) -> int:
         """Counted by metrics.FlopModel instead, which knows what is frozen."""
@@ -218,7 +236,7 @@ class TraceTrainer(SFTTrainer):
             self.accelerator.backward(loss)
 
     def _new_sums(self, rows: PreparedRows) -> StepSums:
-        return StepSums(rows.source_names, int(rows.step.max()) + 1, self.args.device)
+        return StepSums(source_labels(rows.source_names), int(rows.step.max()) + 1, self.args.device)
 
     def _add_sums(self, sums: StepSums, rows: PreparedRows, batch: ForwardBatch, nll: Tensor) -> None:
         numbers = list(batch.rows)
@@ -260,28 +278,42 @@ class TraceTrainer(SFTTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """The loss over all held-out rows: weighted sum of -log p / sum of weights, whatever the batch size."""
-        assert self.eval_rows is not None
-        sums = self.evaluation_sums(self.eval_rows)
-        loss = sums.weighted_nll / total_weight(self.eval_rows, range(len(self.eval_rows)), self.plan.reduction)
-        metrics = {f"{metric_key_prefix}_loss": loss}
-        self.recorder.evaluated(self.state.global_step, sums, loss)
+        """The loss over all held-out rows: weighted sum of -log p / sum of weights, whatever the batch size.
+
+        Before the first step and after the last one, the retention is measured too.
+        """
+        metrics: dict[str, float] = {}
+        rows, done, reduction = self.eval_rows, self.state.global_step, self.plan.reduction
+        if rows is not None:
+            sums = self.evaluation_sums(rows, reduction)
+            loss = sums.weighted_nll / total_weight(rows, range(len(rows)), reduction)
+            metrics[f"{metric_key_prefix}_loss"] = loss
+            self.recorder.evaluated(done, sums, loss)
+        if self.retention is not None and done in (0, len(self.plan.steps)):
+            sums = self.evaluation_sums(self.retention.rows, "token")
+            self.recorder.retention_checked(done, self.retention.measured(done, sums.weighted_nll / sums.supervised))
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def evaluation_sums(self, rows: PreparedRows) -> StepSums:
+    def evaluation_sums(self, rows: PreparedRows, reduction: LossReduction) -> StepSums:
         """Sums of -log p over all rows and ranks, without gradient."""
         model = self.model_wrapped
         was_training = model.training
         model.eval()
         sums = self._new_sums(rows)
+        train = self.recipe.train
         forwards = deal_rows(
-            rows, range(len(rows)), self.args.process_index, self.args.world_size, self.recipe.train.rows_per_forward
+            rows,
+            range(len(rows)),
+            self.args.process_index,
+            self.args.world_size,
+            train.rows_per_forward,
+            train.packing,
         )
         with torch.no_grad():
             for forward in forwards:
-                batch = self._collate(rows, forward)
+                batch = self._collate(rows, forward, reduction)
                 outputs = model(**batch.model_inputs(self.args.device, self._weight_dtype))
                 self._add_sums(sums, rows, batch, outputs.nll)
         model.train(was_training)

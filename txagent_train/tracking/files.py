@@ -90,3 +90,12 @@ def file_sha256(path: Path) -> str:
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     return digest.hexdigest()
+
+
+def content_sha256(path: Path) -> str:
+    """SHA-256 of a file; of a folder, that of the names and contents of its files, hidden ones left out."""
+    if not path.is_dir():
+        return file_sha256(path)
+    names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    return hashlib.sha256("".join(f"{file_sha256(path / name)} {name}\n" for name in shown).encode()).hexdigest()

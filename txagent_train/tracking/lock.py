@@ -18,8 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = False) -> Iterator[Path]:
     """Hold the lock of a folder, which is made if it is not there. It is released when the process ends, however.
+
+    Args:
+        wait: wait while another process holds it; else that is an error.
 
     Raises:
         RunDirError: another process holds it, or the folder cannot be made or written to.
@@ -36,7 +39,7 @@ def locked(folder: Path) -> Iterator[None]:
         ) from None
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise RunDirError(
                 "another process is writing a run here",
@@ -45,6 +48,6 @@ def locked(folder: Path) -> Iterator[None]:
             ) from None
         except OSError as error:
             _log.warning("%s: this file system has no locks (%s); start no second run here", folder, error.strerror)
-        yield
+        yield folder
     finally:
         os.close(descriptor)

@@ -40,9 +40,25 @@ def metric_sections(records: Sequence[JsonObject]) -> list[Section]:
             heading = f"{heading} ({kind})"
         points_by_kind = {kind: tuple(points) for kind, points in kinds.items()}
         sections.append(Curves(heading, points_by_kind, "optimizer step", label, wide=key == "loss"))
+        if key == "loss":
+            sections += _loss_by_source(records)
     if single:
         sections.append(Table("Measured once", ("metric", "kind", "step", "value"), tuple(single)))
     return sections
+
+
+def _loss_by_source(records: Sequence[JsonObject]) -> list[Section]:
+    """A chart with a series for each source of each kind of record, where one has several."""
+    series: dict[str, list[Point]] = {}
+    kinds: set[str] = set()
+    for record in records:
+        for source, loss in record.get("loss_by_source", {}).items():
+            kinds.add(record["kind"])
+            series.setdefault(f"{record['kind']}: {source}", []).append((float(record["step"]), float(loss)))
+    if len(series) <= len(kinds):
+        return []
+    points = {name: tuple(values) for name, values in series.items()}
+    return [Curves("Loss by source", points, "optimizer step", "loss per supervised token", wide=True)]
 
 
 def _position(key: str) -> int:

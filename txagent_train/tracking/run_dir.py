@@ -4,6 +4,7 @@
       manifest.json    where the run came from, its fingerprint and state; a folder that has one is a run
       recipe.yaml      the resolved recipe (recipe.1.yaml, ...: the ones before a resume that changed it)
       metrics.jsonl    one record a line
+      prepared/        tokens of the data; may be there before the run is
       checkpoints/     to resume from
       model/           the final output
       report/          sections that stages leave for the report
@@ -30,6 +31,7 @@ from txagent_train.tracking.files import atomic_write_json, atomic_write_text, d
 from txagent_train.tracking.lock import LOCK_NAME, locked
 from txagent_train.tracking.provenance import provenance, utc_now
 
+PREPARED = "prepared"
 _SHOWN_ENTRIES = 5
 _ORIGIN_KEYS = frozenset(["command_line", "git", "python", "platform", "packages"])
 _MANIFEST_KEYS = _ORIGIN_KEYS | {"state", "state_time", "created", "fingerprint", "resumes"}
@@ -99,7 +101,7 @@ class RunDir:
         run = cls(root)
         existed, before = _is_folder(root), _entries(root)
         if run.manifest_path.name not in before:
-            _check_empty(root, frozenset())
+            _check_empty(root, frozenset([PREPARED]))
         with locked(root):
             former = run.read_manifest() if run.manifest_path.exists() else None
             try:
@@ -150,7 +152,7 @@ class RunDir:
             else:
                 run._continue(fingerprint, manifest, recipe_yaml)
         else:
-            _check_empty(root, allowed)
+            _check_empty(root, allowed | {PREPARED})
             run._create(fingerprint, manifest, recipe_yaml)
         return run
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -37,16 +39,20 @@ def test_import_stats_split(source: Path, tmp_path: Path) -> None:
     assert (report["read"], report["accepted"], report["out"]) == (12, 10, str(out))
     assert report["dropped"] == {"incomplete": 1, "empty_trace": 1}
     assert _json("stats", out)["traces"] == 10
-    assert _json("stats", source, "--format", "openai")["incomplete"] == 1
+    assert (report["format"], report["guessed"], report["kinds"]) == ("openai", True, {"trace": 10, "chat": 0})
+    assert report["dropped_file"] == f"{out}.dropped.jsonl"
+    assert _json("stats", source)["incomplete"] == 1
     assert _json("split", out, "--out", tmp_path / "split", "--fraction", "0.2")["heldout"] == 2
-    assert _json("import", source, "--out", out, "--keep-incomplete", "--overwrite")["accepted"] == 11
+    assert _json("import", source, "--out", out, "--incomplete", "steps", "--overwrite")["accepted"] == 11
 
 
 def test_tables_show_the_same_numbers(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     shown = RUNNER.invoke(app, ["import", str(source), "--out", str(out)], catch_exceptions=False).stdout
-    assert "read 12, accepted 10" in shown
-    assert "incomplete" in shown and "--keep-incomplete" in shown and "out.jsonl.dropped.jsonl" in shown
+    assert "format: openai (guessed)" in shown and "read 12, accepted 10 (10 trace)" in shown
+    assert "incomplete" in shown and "--incomplete" in shown and "out.jsonl.dropped.jsonl" in shown
+    named = RUNNER.invoke(app, ["stats", str(source), "--format", "openai"], catch_exceptions=False).stdout
+    assert "format: openai\n" in named
     assert "complete" in RUNNER.invoke(app, ["stats", str(out)], catch_exceptions=False).stdout
     folder = tmp_path / "split"
     assert "held out" in RUNNER.invoke(app, ["split", str(out), "--out", str(folder)], catch_exceptions=False).stdout
@@ -63,6 +69,28 @@ def test_nothing_accepted_is_said_aloud(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("t", [])])
     with pytest.raises(DataError, match="none of the 1 records is accepted\n  1 empty_trace"):
         RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")], catch_exceptions=False)
+
+
+def test_what_is_supervised_and_what_a_table_hides_are_said(tmp_path: Path) -> None:
+    call_only = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+    row = {"id": "a", "messages": [user(), call_only], "functions": [{"name": "f"}]}
+    source = write_lines(tmp_path / "in.jsonl", [row])
+    out = tmp_path / "out.jsonl"
+    shown = RUNNER.invoke(app, ["import", str(source), "--out", str(out)], catch_exceptions=False).stdout
+    assert "format: toolbench (guessed)" in shown and "trained on: the last step of each record" in shown
+    pq.write_table(pa.Table.from_pylist([{"messages": [user(), assistant("Hi.")]}]), tmp_path / "in.parquet")
+    shown = RUNNER.invoke(app, ["import", str(tmp_path / "in.parquet"), "--out", str(tmp_path / "b.jsonl")]).stdout
+    assert "read 1, accepted 1 (1 chat)" in shown and "Note: messages: a key with null" in shown
+
+
+@pytest.mark.parametrize(("option", "message"), [("--invalid-calls", "names no_such"), ("--incomplete", "ends with a")])
+def test_policies_of_the_import_may_be_errors(tmp_path: Path, option: str, message: str) -> None:
+    bad = [user(), assistant(None, call("no_such", "{}")), tool(), assistant("a")]
+    records = [record("a"), record("b", bad if option == "--invalid-calls" else CUT_SHORT)]
+    source = write_lines(tmp_path / "in.jsonl", records)
+    arguments = ["import", str(source), "--out", str(tmp_path / "o.jsonl"), option, "error"]
+    with pytest.raises(DataError, match=rf"in\.jsonl:2, trace b, step \d: .*{message}"):
+        RUNNER.invoke(app, arguments, catch_exceptions=False)
 
 
 def test_faults_of_the_file_and_the_options_are_user_errors(source: Path, tmp_path: Path) -> None:
@@ -88,6 +116,7 @@ def test_a_folder_as_data_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_heavy_libraries_are_not_imported() -> None:
-    code = "import sys, txagent_train.cli.data; print(sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
+    heavy = "{'torch', 'transformers', 'datasets', 'pyarrow'}"
+    code = f"import sys, txagent_train.cli.data; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

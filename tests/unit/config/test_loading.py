@@ -31,7 +31,8 @@ model: {name_or_path: twice}
     assert found == [
         "model: stands twice, first in line 4 (line 15)",
         "nonsense: an override is written key=value, as in train.epochs=2",
-        "data.sources.0.format: must be auto | native | openai | txagent | athena | sharegpt | toolbench, not the text 'opnai' (override); did you mean openai?",
+        "data.sources.0.format: must be auto | native | openai | txagent | athena | sharegpt | toolbench, "
+        "not the text 'opnai' (override); did you mean openai?",
         "adapter.init_from: an adapter cannot start a full fine-tune; merge it into the model first (line 9)",
         "adapter.lora.r: must be at least 1, not 0 (line 10)",
         "adapter.lora.use_dorra: peft.LoraConfig has no such option; did you mean adapter.lora.use_dora? (line 10)",

@@ -96,3 +96,9 @@ def test_errors_name_the_place_and_the_remedy() -> None:
     assert str(error) == "a.jsonl:3, trace t, step 2: bad\n  -> mend it"
     assert DataError("bad").at(path="a.jsonl", line=1, trace_id="t").line == 1
     assert "2 problems in the recipe:\n  - a\n  - b" in str(RecipeError("r.yaml", ["a", "b"]))
+
+
+def test_a_summary_stands_in_for_results() -> None:
+    asked = Step("Look.", calls=(ToolCall("f", {}), ToolCall("g", {})), summary="Both are known.")
+    assert Trace("t", (UserMessage("q?"), asked, Step()), answer="a").steps[0].unanswered == (0, 1)
+    assert not Trace("t", (UserMessage("q?"), asked)).is_complete

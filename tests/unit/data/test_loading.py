@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,13 @@ def test_nothing_is_written_of_a_file_that_cannot_be_read(tmp_path: Path, conten
 
 def test_policies(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("good"), record("call", UNDECLARED), record("cut", CUT_SHORT)])
-    assert _import(source, keep_incomplete=True, invalid_calls="keep").accepted == 3
-    assert _import(source, keep_incomplete=True, overwrite=True).dropped == {"undeclared_tool": 1}
+    assert _import(source, incomplete="steps", invalid_calls="keep").accepted == 3
+    assert _import(source, incomplete="steps", overwrite=True).dropped == {"undeclared_tool": 1}
     assert _import(source, overwrite=True).dropped == {"incomplete": 1, "undeclared_tool": 1}
     with pytest.raises(DataError, match=r"in\.jsonl:2, trace call, step 0"):
         _import(source, invalid_calls="error", overwrite=True)
+    with pytest.raises(DataError, match=r"in\.jsonl:3, trace cut, step 1: the trace ends with a call"):
+        _import(source, incomplete="error", overwrite=True)
 
 
 def test_a_side_file_of_an_earlier_import_does_not_stay(tmp_path: Path) -> None:
@@ -122,10 +125,10 @@ def test_an_existing_file_is_refused_before_reading(tmp_path: Path) -> None:
 def test_an_import_that_accepts_nothing_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("a", CUT_SHORT), record("b", CUT_SHORT), record("c", [])])
     out = tmp_path / "out.jsonl"
-    with pytest.raises(DataError, match=r"none of the 3 .*\n  2 incomplete: .*--keep-incomplete\n  1 empty_trace\n"):
+    with pytest.raises(DataError, match=r"none of the 3 .*\n  2 incomplete: .*--incomplete steps.*\n  1 empty_trace\n"):
         _import(source)
     assert not out.exists() and len(list(read_jsonl(dropped_path(out)))) == 3
-    _import(source, overwrite=True, keep_incomplete=True)
+    _import(source, overwrite=True, incomplete="steps")
     with pytest.raises(DataError, match="none of the 3"):
         _import(source, overwrite=True)
     assert len(list(read_jsonl(out))) == 2  # what was there stays
@@ -148,10 +151,46 @@ def test_traces_come_with_their_lines(tmp_path: Path) -> None:
 
 def test_native_in_native_out(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("a"), record("b", CUT_SHORT)])
-    _import(source, keep_incomplete=True)
+    _import(source, incomplete="steps")
     again = tmp_path / "again.jsonl.gz"
-    import_traces(tmp_path / "out.jsonl", again, format="native", keep_incomplete=True)
+    import_traces(tmp_path / "out.jsonl", again, format="native", incomplete="steps")
     assert list(load_traces(again)) == list(load_traces(tmp_path / "out.jsonl"))
+
+
+def test_training_may_drop_incomplete_traces_or_train_on_their_steps(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("good"), record("cut", CUT_SHORT)])
+    dropped: list[DataError] = []
+    assert [t.id for t in load_traces(source, "openai", incomplete="drop", on_drop=dropped.append)] == ["good"]
+    assert [(error.trace_id, error.reason, error.line) for error in dropped] == [("cut", "incomplete", 2)]
+    assert len(list(load_traces(source, "openai", incomplete="steps"))) == 2
+    # What an import kept on purpose is no error, but may be dropped.
+    _import(source, incomplete="steps")
+    native = tmp_path / "out.jsonl"
+    assert len(list(load_traces(native))) == 2
+    assert len(list(load_traces(native, incomplete="drop", on_drop=dropped.append))) == 1
+
+
+def test_formats_are_guessed_also_for_training(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("a"), {"messages": [user(), assistant("Hi.")]}])
+    report = import_traces(source, tmp_path / "out.jsonl")
+    assert (report.format, report.guessed, report.kinds) == ("openai", True, {"trace": 1, "chat": 1})
+    assert [trace.id for trace in load_traces(source, "auto")] == [
+        trace.id for trace in load_traces(tmp_path / "out.jsonl", "auto")
+    ]
+
+
+def test_the_last_step_alone_can_be_supervised_in_every_format(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("a")])
+    for supervise, flags in (("all", [True, True]), ("last", [False, True]), (None, [True, True])):
+        report = _import(source, supervise=supervise, overwrite=True)
+        (trace,) = load_traces(tmp_path / "out.jsonl")
+        assert [step.train for step in trace.steps] == flags
+        assert report.supervise == (supervise or "all")
+    # Where only its last step is trained on, a call without result is all that a record is for.
+    prefix = write_lines(tmp_path / "prefix.jsonl", [record("p", CUT_SHORT[:4])])
+    assert import_traces(prefix, tmp_path / "p.jsonl", supervise="last").accepted == 1
+    with pytest.raises(DataError, match="1 incomplete"):
+        import_traces(prefix, tmp_path / "p.jsonl", supervise="all", overwrite=True)
 
 
 def test_training_may_drop_or_keep_invalid_calls(tmp_path: Path) -> None:
@@ -171,25 +210,23 @@ def test_a_wrong_type_in_a_native_file_names_its_place(tmp_path: Path) -> None:
 # Real files
 
 
-def test_malformed_files_end_as_their_index_says(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("guessed", [False, True])
+def test_malformed_files_end_as_their_index_says(
+    shared_data: Callable[[str], Path], tmp_path: Path, guessed: bool
+) -> None:
     folder = shared_data("malformed")
-    entries = [
-        entry for entry in json.loads((folder / "index.json").read_text()) if entry["format"] == "openai_messages"
-    ]
+    entries = json.loads((folder / "index.json").read_text())
     assert entries
     for entry in entries:
         path, expected = folder / entry["file"], entry["expected"]
+        format = "auto" if guessed else entry["format"].removesuffix("_messages")
         out = tmp_path / f"{path.stem}.jsonl"
         if expected == "error":
             with pytest.raises(DataError, match=path.name):
-                import_traces(path, out, format="openai")
+                import_traces(path, out, format=format)
             assert not out.exists()
             continue
-        if entry["records"] == len(entry.get("bad_records", [])) and expected == "drop":
-            with pytest.raises(DataError, match="none of the"):
-                import_traces(path, out, format="openai")
-            continue
-        report = import_traces(path, out, format="openai")
+        report = import_traces(path, out, format=format)
         bad = entry["bad_records"] if expected == "drop" else []
         assert (report.read, report.accepted) == (entry["records"], entry["records"] - len(bad)), entry["file"]
         if bad:
@@ -198,8 +235,57 @@ def test_malformed_files_end_as_their_index_says(shared_data: Callable[[str], Pa
 
 def _real(path: Path, tmp_path: Path, **options: Any) -> tuple[ImportReport, list[Trace]]:
     out = tmp_path / "real.jsonl.gz"
-    report = import_traces(path, out, format="openai", **options)
-    return report, list(load_traces(out))
+    report = import_traces(path, out, **options)
+    return report, list(load_traces(out, invalid_calls="keep"))
+
+
+def _count(traces: list[Trace]) -> tuple[int, int, int, int]:
+    """User messages, steps, calls, results."""
+    steps = [step for trace in traces for step in trace.steps]
+    users = sum(len(trace.turns) for trace in traces) - len(steps)
+    return users, len(steps), sum(len(step.calls) for step in steps), sum(len(step.results) for step in steps)
+
+
+def test_glaive_records_are_as_their_readme_says(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    report, traces = _real(shared_data("sharegpt/glaive_toolcall_en.json"), tmp_path)
+    assert (report.format, report.guessed, report.read, report.dropped) == ("sharegpt", True, 60, {})
+    assert report.kinds == {"trace": 49, "chat": 11}
+    assert _count(traces) == (131, 131 + 60, 60, 60)
+    kinds = Counter((min(_count([trace])[2], 2), min(len(trace.initial_tools), 2)) for trace in traces)
+    assert kinds == {(1, 1): 11, (2, 2): 10, (0, 0): 11, (1, 2): 8, (0, 1): 10, (2, 1): 10}
+
+
+def test_biotool_records_are_single_hop(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_data("biotool/sharegpt_train.json")
+    report, _ = _real(path, tmp_path)
+    assert (report.read, report.accepted, report.dropped) == (15, 9, {"invalid_arguments": 6})
+    report, traces = _real(path, tmp_path, invalid_calls="keep", overwrite=True)
+    assert (report.accepted, _count(traces)) == (15, (15, 15, 15, 0))
+    assert all(trace.system and len(trace.initial_tools) == 2 and trace.is_complete for trace in traces)
+
+
+def test_rows_that_are_no_conversations_are_said_to_be_none(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"15 have none of .*, but function, document, params, observation, query"):
+        _real(shared_data("biotool/few_shot.json"), tmp_path)
+
+
+def test_toolbench_rows_are_as_their_readme_says(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_data("toolbench/train_messages.jsonl")
+    report, traces = _real(path, tmp_path)
+    # Two end in text without Finish, two give up, and the last call of one names no declared function.
+    assert (report.format, report.read, report.accepted) == ("toolbench", 36, 31)
+    assert (report.supervise, report.dropped) == ("last", {"incomplete": 4, "undeclared_tool": 1})
+    assert all([step.train for step in trace.steps] == [False] * (len(trace.steps) - 1) + [True] for trace in traces)
+    report, traces = _real(path, tmp_path, invalid_calls="keep", incomplete="steps", overwrite=True)
+    assert report.accepted == 36
+    rows = [row for _, row in read_jsonl(path)]
+    counts = Counter(message["role"] for row in rows for message in row["messages"])
+    finished = [row["messages"][-1].get("function_call", {}).get("name") == "Finish" for row in rows]
+    calls = sum("function_call" in message for row in rows for message in row["messages"]) - sum(finished)
+    assert _count(traces) == (counts["user"], counts["assistant"], calls, counts["function"])
+    answers = [row["finish_type"] == "give_answer" and last for row, last in zip(rows, finished, strict=True)]
+    assert [trace.answer is not None for trace in traces] == answers
+    assert all(trace.system for trace in traces)
 
 
 def test_all_genegpt_traces_are_accepted(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
@@ -215,12 +301,12 @@ def test_all_genegpt_traces_are_accepted(shared_data: Callable[[str], Path], tmp
 
 def test_tau_traces_end_without_an_answer(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_data("openai_messages/tau_airline.jsonl.gz")
-    with pytest.raises(DataError, match=r"60 incomplete: keep such traces with --keep-incomplete"):
+    with pytest.raises(DataError, match=r"60 incomplete: .*--incomplete steps"):
         import_traces(path, tmp_path / "out.jsonl", format="openai")
 
 
 def test_tau_traces_are_whole_otherwise(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_data("openai_messages/tau_airline.jsonl.gz")
-    report, traces = _real(path, tmp_path, keep_incomplete=True)
+    report, traces = _real(path, tmp_path, incomplete="steps")
     assert (report.accepted, report.dropped) == (60, {})
     assert sum(len(step.calls) for trace in traces for step in trace.steps) == 376

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 
 from tests.support.traces import traces
+from txagent_train.config.sft import SourceFormat
 from txagent_train.core.codec import trace_from_json, trace_to_json
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import JsonObject, Trace
-from txagent_train.data.importers import IMPORTERS, parser_for
+from txagent_train.data.importers import AUTO, IMPORTERS, SUPERVISED, parser_for
 from txagent_train.data.importers.native import parse
 
 
@@ -40,3 +42,8 @@ def test_an_unknown_format_names_the_nearest() -> None:
     assert parser_for("openai") is IMPORTERS["openai"]
     with pytest.raises(UserError, match="did you mean openai"):
         parser_for("open-ai")
+
+
+def test_a_recipe_knows_the_formats_that_there_are() -> None:
+    assert set(get_args(SourceFormat)) == {AUTO, *IMPORTERS}
+    assert set(SUPERVISED) <= set(IMPORTERS)

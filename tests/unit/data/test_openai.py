@@ -201,6 +201,9 @@ def test_required_marks_inside_properties_become_a_list() -> None:
     assert spec.origin == {"openai": item}
 
 
+OLDER = {"name": "get_dose", "arguments": '{"drug": "ibuprofen"}'}
+
+
 FAULTS = {
     "calls in text": ([user(), assistant('Hm.[TOOL_CALLS][{"name": "f"}]'), assistant("a")], "calls_in_text", 0),
     "calls in blocks": ([user(), assistant("<tool_call>{}</tool_call>"), tool(), assistant("a")], "calls_in_text", 0),
@@ -257,7 +260,38 @@ FAULTS = {
         1,
     ),
     "user before result": ([user(), assistant(None, call()), user("?"), assistant("a")], "call_without_result", 0),
-    "function_call": ([user(), assistant(None, function_call={"name": "x"})], "legacy_function_call", 0),
+    "two forms of calls": (
+        [user(), assistant(None, call(), function_call={"name": "x", "arguments": "{}"}), assistant("a")],
+        "two_call_forms",
+        0,
+    ),
+    "older call torn": (
+        [user(), assistant(None, function_call={"name": "get_dose", "arguments": "{"}), assistant("a")],
+        "arguments_not_json",
+        0,
+    ),
+    "older result of another tool": (
+        [user(), assistant(None, function_call=OLDER), {"role": "function", "name": "x", "content": "1"}],
+        "result_of_other_tool",
+        0,
+    ),
+    "older result without a call": (
+        [user(), {"role": "function", "name": "get_dose", "content": "1"}, assistant("a")],
+        "result_without_call",
+        None,
+    ),
+    "arguments and parameters": (
+        [user(), assistant(None, {"name": "get_dose", "arguments": {}, "parameters": {}})],
+        "two_arguments",
+        0,
+    ),
+    "train no flag": ([user(), assistant("a", train=1)], "wrong_type", 0),
+    "final answer no text": ([user(), assistant(None, call("Finish", {"final_answer": 5}))], "wrong_type", 0),
+    "no final answer given": (
+        [user(), assistant("a", call("Finish", {"return_type": "give_answer"}))],
+        "empty_answer",
+        0,
+    ),
     "two reasonings": ([user(), assistant("a", reasoning="x", reasoning_content="y")], "two_reasonings", 0),
     "negative weight": ([user(), assistant("a", weight=-1)], "invalid_weight", None),
 }

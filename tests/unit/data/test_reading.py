@@ -3,12 +3,15 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from txagent_train.core.errors import DataError
-from txagent_train.data.reading import read_jsonl, read_records, strict_loads
+from txagent_train.data.reading import read_jsonl, read_records
+from txagent_train.data.strict_json import strict_loads
 
 TWO = b'{"a": 1}\n{"a": "\xc3\xa9"}\n'
 RECORDS = [{"a": 1}, {"a": "é"}]
@@ -20,6 +23,17 @@ def _file(folder: Path, content: bytes, name: str = "x.jsonl") -> Path:
     return path
 
 
+def _zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+EMPTY_FRAME = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -29,8 +43,15 @@ def _file(folder: Path, content: bytes, name: str = "x.jsonl") -> Path:
         codecs.BOM_UTF8 + TWO,
         gzip.compress(TWO),
         gzip.compress(codecs.BOM_UTF8 + TWO),
+        _zstd(TWO),
+        _zstd(codecs.BOM_UTF8 + TWO),
+        _zstd(TWO[:5]) + _zstd(TWO[5:]),
+        EMPTY_FRAME + _zstd(TWO[:9]) + EMPTY_FRAME + _zstd(TWO[9:]),
     ],
-    ids=["plain", "no last line end", "crlf", "bom", "gzip without .gz", "gzip and bom"],
+    ids=[
+        *("plain", "no last line end", "crlf", "bom", "gzip without .gz", "gzip and bom"),
+        *("zstd", "zstd and bom", "zstd in two frames", "zstd of a parallel compressor"),
+    ],
 )
 def test_reads_the_same_records_in_every_dress(tmp_path: Path, content: bytes) -> None:
     assert list(read_jsonl(_file(tmp_path, content))) == list(enumerate(RECORDS, 1))
@@ -66,10 +87,17 @@ def test_a_torn_last_line_is_an_error_wherever_it_is_cut(tmp_path: Path, cut: in
     assert caught.value.reason == "torn_line"
 
 
-def test_a_torn_gzip_file_is_an_error(tmp_path: Path) -> None:
-    whole = gzip.compress(b"".join(b'{"a": %d}\n' % number for number in range(5000)))
-    with pytest.raises(DataError, match="damaged"):
-        list(read_jsonl(_file(tmp_path, whole[: len(whole) // 2])))
+@pytest.mark.parametrize("compress", [gzip.compress, _zstd], ids=["gzip", "zstd"])
+def test_a_torn_or_damaged_compressed_file_is_an_error(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    first, second = (compress(b"".join(b'{"a": %d}\n' % n for n in range(size))) for size in (5000, 40))
+    whole = first + second
+    for cut in (len(first) // 2, len(first) - 1, len(first) + 6, len(whole) - 1):
+        with pytest.raises(DataError, match=r"x\.jsonl[:\d]*: the compressed file stops in the middle") as caught:
+            list(read_records(_file(tmp_path, whole[:cut])))
+        assert caught.value.reason == "torn_file"
+    middle = len(first) // 2
+    with pytest.raises(DataError):
+        list(read_records(_file(tmp_path, whole[:middle] + bytes(8) + whole[middle + 8 :])))
 
 
 @pytest.mark.parametrize(

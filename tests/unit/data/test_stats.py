@@ -25,7 +25,10 @@ def test_counts(tmp_path: Path) -> None:
     counts = collect_stats(path, "openai").to_json()
     first = len("abcdefgh" + "get_dose" + '{"drug": "ibuprofen"}' + "list_drugs" + "{}")
     assert counts == {
+        "format": "openai",
         "traces": 2,
+        "kinds": {"trace": 2, "chat": 0},
+        "messages": {"user": 3, "assistant": 3, "tool": 2},
         "questions": 1,
         "complete": 1,
         "incomplete": 1,
@@ -42,8 +45,20 @@ def test_counts(tmp_path: Path) -> None:
 
 
 def test_genegpt_is_as_its_readme_says(shared_data: Callable[[str], Path]) -> None:
-    counts = collect_stats(shared_data("genegpt/traces.jsonl.gz"), "openai").to_json()
+    counts = collect_stats(shared_data("genegpt/traces.jsonl.gz")).to_json()
     assert (counts["traces"], counts["questions"], counts["tools"]) == (1444, 383, 6)
     assert counts["calls_by_tool"]["esearch"] == 1063
     assert round(counts["steps"] / counts["traces"], 2) == 2.74
     assert counts["characters"] == {"mean": 3582.1, "median": 2025.0, "max": 16114}
+
+
+def test_general_chat_is_counted_by_its_kind(shared_data: Callable[[str], Path]) -> None:
+    counts = collect_stats(shared_data("sharegpt/glaive_toolcall_en.json")).to_json()
+    assert (counts["format"], counts["traces"], counts["kinds"]) == ("sharegpt", 60, {"trace": 49, "chat": 11})
+    assert counts["messages"] == {"user": 131, "assistant": 191, "tool": 60}
+    assert counts["incomplete"] == 0
+
+
+def test_rows_of_toolbench_are_complete_though_most_end_in_a_call(shared_data: Callable[[str], Path]) -> None:
+    counts = collect_stats(shared_data("toolbench/train_messages.jsonl")).to_json()
+    assert (counts["traces"], counts["questions"], counts["incomplete"]) == (36, 9, 4)

@@ -14,7 +14,7 @@ from txagent_train.data.decompose import decompose
 from txagent_train.data.reading import read_jsonl
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import wire_format_for
-from txagent_train.sft.prepare import Preparation, describe, hash_sources, report_table
+from txagent_train.sft.prepare import Preparation, describe, report_table
 
 
 def preparation(tmp_path: Path, traces: list[Trace], *, seed: int = 0, **data: Any) -> Preparation:
@@ -22,7 +22,7 @@ def preparation(tmp_path: Path, traces: list[Trace], *, seed: int = 0, **data: A
     recipe = tiny_recipe(tmp_path, data={"sources": [{"path": str(path), "weight": 2.0}], "eval": []} | data)
     tokenizer = smollm2()
     renderer = Renderer(tokenizer, wire_format_for(tokenizer, syntax="txagent", finish="call"), seed=seed)
-    return Preparation(recipe.data, renderer, hash_sources(recipe.data), seed, tmp_path / "prepared")
+    return Preparation.of(recipe.model_copy(update={"seed": seed}), renderer)
 
 
 def test_prepared_rows_are_the_rendered_samples(tmp_path: Path) -> None:
@@ -68,16 +68,16 @@ def test_epochs_differ_by_the_order_of_tools_and_unneeded_ones_are_not_made(tmp_
 def test_a_sample_that_is_too_long_is_an_error_or_a_counted_drop(tmp_path: Path) -> None:
     traces = small_traces(3)
     (rows,) = preparation(tmp_path, traces).epochs(1, traces_per_step=2, max_steps=None)
-    limit = sorted(rows.lengths)[2]
+    limit = sorted(rows.length)[2]
     with pytest.raises(DataError, match=r"data.jsonl:\d, trace trace-\d, step \d: the sample has \d+ tokens") as caught:
         preparation(tmp_path, traces, max_length=int(limit)).epochs(1, traces_per_step=2, max_steps=None)
     (kept,) = preparation(tmp_path, traces, max_length=int(limit), overlong="drop").epochs(
         1, traces_per_step=2, max_steps=None
     )
-    assert max(kept.lengths) <= limit
+    assert max(kept.length) <= limit
     assert len(kept) + kept.report.dropped["overlong"] == len(rows)
-    assert set(kept.lengths) <= set(rows.lengths)
-    too_long = [length for length in rows.lengths if length > limit]
+    assert set(kept.length) <= set(rows.length)
+    too_long = [length for length in rows.length if length > limit]
     assert f"{len(too_long)} samples of the file are too long, the longest has {max(too_long)}" in str(caught.value)
     assert caught.value.fix == f"set data.max_length={max(too_long)} or more, or data.overlong=drop"
     named = [record for _, record in read_jsonl(kept.directory / "dropped.jsonl")]

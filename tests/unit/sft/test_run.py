@@ -228,7 +228,7 @@ def test_rows_must_fit_the_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="model has only 61 tokens"):
         check_rows(model, [rows], pad_token_id=61)
     model.config.max_position_embeddings = 9
-    with pytest.raises(ModelError, match=rf"longest sample \(trace t\d, step \d\) has {max(rows.lengths)} tokens"):
+    with pytest.raises(ModelError, match=rf"longest sample \(trace t\d, step \d\) has {max(rows.length)} tokens"):
         check_rows(model, [rows], pad_token_id=0)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from txagent_train.cli.data.checking import check
+from txagent_train.cli.data.freezing import freeze_command
 from txagent_train.cli.data.importing import import_command
+from txagent_train.cli.data.showing import show
 from txagent_train.cli.data.splitting import split
 from txagent_train.cli.data.stats import stats
 
@@ -12,3 +15,6 @@ app = typer.Typer(help="Import, look at, check, split and prepare traces.", no_a
 app.command("import")(import_command)
 app.command()(stats)
 app.command()(split)
+app.command("freeze")(freeze_command)
+app.command()(show)
+app.command()(check)

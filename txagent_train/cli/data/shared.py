@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from txagent_train.core.records import JsonObject
-from txagent_train.data.importers import IMPORTERS
+from txagent_train.data.importers import AUTO, IMPORTERS
 
-FORMATS = f"one of: {', '.join(IMPORTERS)}"
+FORMATS = f"one of: {', '.join([AUTO, *IMPORTERS])}; {AUTO} is guessed from the first records"
 
 Format = Annotated[str, typer.Option("--format", "-f", help=f"Format of the file, {FORMATS}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]

@@ -22,7 +22,10 @@ def split(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold out traces so that no question, entity or call of theirs is in the training part."""
+    """Hold out traces so that no question, entity or call of theirs is in the training part.
+
+    Beside them heldout.frozen.json is written: name it in data.frozen, and a training run refuses held-out traces.
+    """
     report = split_traces(traces, out, format=format, fraction=fraction, seed=seed, overwrite=overwrite)
     if as_json:
         print_json(report.to_json())
@@ -33,10 +36,10 @@ def split(
 def _show_split(report: SplitReport, out: Path) -> None:
     rows = {
         "traces": report.traces,
-        "train": report.train,
-        "held out": report.heldout,
-        "dropped (share a call with held-out ones)": report.straddlers,
-        "components": report.components,
+        "train": f"{report.train:,} ({report.train_share:.1%})",
+        "held out": f"{report.heldout:,} ({report.heldout_share:.1%})",
+        "dropped (share a key with held-out ones)": f"{report.straddlers:,} ({report.straddlers_share:.1%})",
+        f"components, by {report.tied_by}": report.components,
         "largest component": f"{report.largest_component:,} ({report.largest_share:.1%})",
     }
     Console().print(table(str(out), ("what", "number"), rows))

@@ -9,13 +9,15 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import AsJson, Format, print_json, table
-from txagent_train.data.importers import NATIVE
+from txagent_train.data.importers import AUTO
 from txagent_train.data.stats import collect_stats
+
+MAPPINGS = ("kinds", "messages", "calls_by_tool", "steps_per_trace", "unreadable")
 
 
 def stats(
-    traces: Annotated[Path, typer.Argument(help="A file of traces.", show_default=False)],
-    format: Format = NATIVE,
+    traces: Annotated[Path, typer.Argument(help="A file or folder of traces.", show_default=False)],
+    format: Format = AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Count traces, steps, calls and tools, complete or not."""
@@ -23,9 +25,12 @@ def stats(
     if as_json:
         print_json(counts)
         return
+    typer.echo(f"format: {counts.pop('format')}" + (" (guessed)" if format == AUTO else ""))
     console = Console()
     characters = counts.pop("characters")
-    mappings = {name: counts.pop(name) for name in ("calls_by_tool", "steps_per_trace", "unreadable")}
+    mappings = {
+        name: counts.pop(name) for name in ("kinds", "messages", "calls_by_tool", "steps_per_trace", "unreadable")
+    }
     numbers = {name.replace("_", " "): value for name, value in counts.items()}
     numbers |= {f"characters, {name}": value for name, value in characters.items()}
     console.print(table(str(traces), ("what", "number"), numbers))

@@ -9,7 +9,7 @@ import re
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH
-from txagent_train.data.reading import strict_loads
+from txagent_train.data.strict_json import strict_loads
 
 FINAL_ANSWER = "[FinalAnswer]"
 CALL_MARKERS = ("[TOOL_CALLS]", "<tool_call>")

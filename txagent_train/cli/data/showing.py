@@ -1,0 +1,243 @@
+"""``txagent-train data show``: the samples of one record exactly as training sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from txagent_train.cli.data.importing import IncompleteChoice, InvalidCallsChoice
+from txagent_train.cli.data.judging import (
+    DEFAULT_MODEL,
+    FinishChoice,
+    FinishOption,
+    IncompleteOption,
+    InvalidCallsOption,
+    Judge,
+    Judged,
+    KindChoice,
+    KindOption,
+    LengthOption,
+    ModelOption,
+    Options,
+    OverlongChoice,
+    OverlongOption,
+    RecipeOption,
+    SyntaxChoice,
+    SyntaxOption,
+    judge_for,
+    judged,
+)
+from txagent_train.cli.data.shared import AsJson, Format, print_json
+from txagent_train.core.errors import DataError, UserError
+from txagent_train.core.records import JsonObject, RenderedExample, Trace
+from txagent_train.data.decompose import untrained_reason
+from txagent_train.data.mixing import Guards
+from txagent_train.rendering.preview import Line, Piece, Preview, lines, shared_messages, visible
+from txagent_train.rendering.preview_page import StepPreview, margin, preview_page
+from txagent_train.sft.rows import RowMaker, Sample
+from txagent_train.tracking.files import atomic_write_text
+
+_WHY_UNTRAINED = {
+    "train_false": "the record says train: false",
+    "weight_zero": "the record gives it the weight 0",
+    "unparsable": "the output could not be read as a call; it stays in the history of later steps",
+    "forced": "the loop made the model answer; it stays in the history of later steps",
+    "rejected": "a filter rejected it; it stays in the history of later steps",
+}
+_TOOLS_SHOWN = 8
+_LEGEND = "lines marked + are trained on, the rest is the prompt; > goes on in the middle of a line of the text"
+_TOKEN_BORDER = "\N{LEFT ONE EIGHTH BLOCK}"
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="A data file.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    record: Annotated[int | None, typer.Option("--record", "-n", min=1, help="Which record, from 1.")] = None,
+    trace_id: Annotated[str | None, typer.Option("--id", help="The record with this trace id instead.")] = None,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="This step alone (from 0), in full.")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show where each token begins.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page instead.")] = None,
+    recipe: RecipeOption = None,
+    format: Format = "auto",
+    kind: KindOption = KindChoice.TRACE,
+    model: ModelOption = DEFAULT_MODEL,
+    syntax: SyntaxOption = SyntaxChoice.TXAGENT,
+    finish: FinishOption = FinishChoice.CALL,
+    max_length: LengthOption = None,
+    overlong: OverlongOption = OverlongChoice.ERROR,
+    incomplete: IncompleteOption = IncompleteChoice.DROP,
+    invalid_calls: InvalidCallsOption = InvalidCallsChoice.DROP,
+    as_json: AsJson = False,
+) -> None:
+    """Show the samples of one record as training sees them: every token, and which are trained on.
+
+    The first record is shown unless --record or --id names another. Nothing but the records before it is read.
+    """
+    if record is not None and trace_id is not None:
+        raise UserError("--record and --id name a record each", fix="give one of them")
+    options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
+    judge = judge_for([file], overrides or (), recipe=recipe, format=format, options=options)
+    number, found = _find(judge, number=record or 1, trace_id=trace_id)
+    steps = list(_steps(judge, found))
+    if step is not None:
+        steps = [item for item in steps if item.number == step]
+        if not steps and found.trace is not None:
+            raise UserError(f"the record has {len(found.trace.steps)} steps, counted from 0", where=f"--step {step}")
+    title = f"record {number} of {file}" + (f", line {found.line}" if found.line not in (None, number) else "")
+    if found.trace is not None:
+        title += f": trace {found.trace.id}"
+    preview = Preview(judge.renderer.tokenizer)
+    if as_json:
+        print_json(_to_json(number, found, steps, preview, tokens=tokens))
+    if html is not None:
+        atomic_write_text(html, preview_page(title, steps, preview, tokens=tokens))
+        typer.echo(f"written to {html}", err=as_json)
+    if html is None and not as_json:
+        opening = judge.renderer.tokenizer.get_vocab()[judge.renderer.frame.open]
+        _print(title, found, steps, preview, tokens=tokens, opening=None if step is not None else opening)
+
+
+def _find(judge: Judge, *, number: int, trace_id: str | None) -> tuple[int, Judged]:
+    """The record that is asked for, and which it is, from 1."""
+    source = judge.sources[0]
+    count = 0
+    for count, item in enumerate(judged(source, judge, Guards.of(judge.data)), 1):
+        if item.id == trace_id if trace_id is not None else count == number:
+            return count, item
+    wanted = f"no record with the id {trace_id!r}" if trace_id is not None else f"no record {number}"
+    raise DataError(f"the file has {wanted}: it holds {count} records", reason="no_such_record", path=str(source.path))
+
+
+# ---- what becomes of each step ----
+
+
+def _steps(judge: Judge, found: Judged) -> Iterator[StepPreview]:
+    if found.trace is None:
+        return
+    samples = {sample.example.step_index: (sample, notes) for sample, notes in _samples(judge, found.trace)}
+    for number, step in enumerate(found.trace.steps):
+        if number in samples:
+            yield _sample_preview(number, *samples[number])
+            continue
+        reason = untrained_reason(step) or ""
+        yield StepPreview(number, f"not trained on ({reason})", (_WHY_UNTRAINED.get(reason, reason),))
+
+
+def _samples(judge: Judge, trace: Trace) -> Iterator[tuple[Sample, list[str]]]:
+    """The samples of the first epoch. All of them are made, for what is summarised in one stays so in later ones."""
+    maker = RowMaker(judge.data, judge.renderer, judge.seed)
+    for sample in maker.samples(trace, epoch=0):
+        notes = []
+        saved, maker.overlong.tokens_saved = maker.overlong.tokens_saved, 0
+        if saved:
+            notes.append(f"results of early steps are summaries, or it would have {sample.length + saved:,} tokens")
+        yield sample, notes
+
+
+def _sample_preview(number: int, sample: Sample, notes: Sequence[str]) -> StepPreview:
+    if sample.rendered is None:
+        assert sample.fault is not None
+        verdict = "stops the run" if sample.stops else "left out"
+        return StepPreview(number, f"{verdict} ({sample.fault.reason})", _told(sample.fault))
+    rendered, notes = sample.rendered, list(notes)
+    facts = f"{len(rendered.input_ids):,} tokens, {sum(rendered.loss_mask):,} of them trained on"
+    facts += f"; weight {rendered.weight:g}"
+    if rendered.neutralised:
+        facts += f"; {rendered.neutralised} control strings in the data are broken by a space or an escape"
+    tools = tuple(tool.name for tool in sample.example.tools)
+    return StepPreview(number, "trained on", (facts, *notes), tools, rendered)
+
+
+def _told(fault: DataError) -> tuple[str, ...]:
+    return (fault.problem, f"-> {fault.fix}") if fault.fix else (fault.problem,)
+
+
+# ---- output ----
+
+
+def _print(
+    title: str, found: Judged, steps: Sequence[StepPreview], preview: Preview, *, tokens: bool, opening: int | None
+) -> None:
+    """Print the steps; of each, what is new in it, where the token is given with which messages begin."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(visible(title), style="bold"))
+    if found.fault is not None:
+        verdict = "stops the run" if found.stops else "left out"
+        console.print(Text(f"{verdict} ({found.fault.reason}): " + visible("\n  ".join(_told(found.fault)))))
+    if any(step.example is not None for step in steps):
+        console.print(Text(_LEGEND, style="italic"))
+    before: RenderedExample | None = None
+    for step in steps:
+        console.print(Text(f"\nstep {step.number}: {step.verdict}", style="bold"))
+        for note in step.notes:
+            console.print(Text(f"  {visible(note)}"))
+        if step.example is None:
+            continue
+        console.print(Text(f"  {len(step.tools)} tools: {visible(_some(step.tools))}"))
+        skip = 0 if opening is None or before is None else shared_messages(step.example, before, opening)
+        if skip:
+            console.print(Text(f"  ... the first {skip:,} tokens are those of the step before (all: --step)"))
+        for line in lines(_after(preview.tokens(step.example) if tokens else preview.runs(step.example), skip)):
+            console.print(_styled(line, tokens=tokens))
+        before = step.example
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _TOOLS_SHOWN
+    return ", ".join(names[:_TOOLS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _after(pieces: Sequence[Piece], skip: int) -> Iterator[Piece]:
+    """The pieces behind the first ``skip`` tokens; a message begins there, so no piece spans that."""
+    seen = 0
+    for piece in pieces:
+        if seen >= skip:
+            yield piece
+        seen += len(piece.ids)
+
+
+def _styled(line: Line, *, tokens: bool) -> Text:
+    # Text objects, never markup: what stands in data must not be read as instructions to the terminal.
+    out = Text(margin(line) + " ", style="bold green" if line.trained else "dim")
+    for piece in line.pieces:
+        style = "green underline" if line.trained else "dim"
+        if piece.control:
+            style = "magenta underline" if line.trained else "magenta dim"
+        if tokens:
+            out.append(_TOKEN_BORDER, style="dim")
+        out.append(visible(piece.text), style=style)
+    return out
+
+
+def _to_json(number: int, found: Judged, steps: Sequence[StepPreview], preview: Preview, *, tokens: bool) -> JsonObject:
+    out: JsonObject = {
+        "record": number,
+        "line": found.line,
+        "id": found.id,
+        "fault": None if found.fault is None else found.fault.to_json() | {"stops": found.stops},
+        "steps": [],
+    }
+    for step in steps:
+        entry: JsonObject = {"step": step.number, "verdict": step.verdict, "notes": list(step.notes)}
+        if step.example is not None:
+            pieces = preview.tokens(step.example) if tokens else preview.runs(step.example)
+            entry |= {
+                "tokens": len(step.example.input_ids),
+                "supervised_tokens": sum(step.example.loss_mask),
+                "weight": step.example.weight,
+                "neutralised": step.example.neutralised,
+                "tools": list(step.tools),
+                "pieces": [
+                    {"text": piece.text, "ids": list(piece.ids), "trained": piece.trained, "control": piece.control}
+                    for piece in pieces
+                ],
+            }
+        out["steps"].append(entry)
+    return out

@@ -1,0 +1,167 @@
+"""What one source of a recipe brings: traces of its kind, and none that must not be trained on.
+
+    file ──format──> Trace ──kind──> trace with tools, or chat ──guards──> trained on
+                                                          │
+                                                          ├── exclusion list: left out and counted
+                                                          └── frozen evaluation set: an error
+
+Weights are those of the loss (config.sft.SourceSection.weight): every trace is read once an epoch, whatever its source.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Self
+
+from txagent_train.config.sft import DataSection, SourceSection
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import DataKind, JsonObject, Trace
+from txagent_train.data.checks import check_text
+from txagent_train.data.exclusion import EXCLUDED, Exclusion
+from txagent_train.data.frozen import FrozenSet
+from txagent_train.data.general import ROW_PARSERS, as_chat, is_plain_row, uses_tools
+from txagent_train.data.importers import AUTO, Parser
+from txagent_train.data.loading import OnFault, load_numbered, raise_fault
+from txagent_train.data.reading import Wanted, every_record, read_records
+from txagent_train.tracking.files import file_sha256
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What keeps traces out of training. Read once for all sources; can be sent to other processes.
+
+    ``fingerprint`` is of the contents of the files: prepared rows depend on it.
+    """
+
+    exclusion: Exclusion
+    frozen: tuple[FrozenSet, ...]
+    fingerprint: JsonObject
+
+    @classmethod
+    def of(cls, data: DataSection) -> Self:
+        """Read the files that a recipe names.
+
+        Raises:
+            DataError: one cannot be read, or is not what it should be.
+        """
+        return cls(
+            exclusion=Exclusion.read(data.exclude),
+            frozen=tuple(FrozenSet.read(path) for path in data.frozen),
+            fingerprint={
+                "exclude": [file_sha256(path) for path in data.exclude],
+                "frozen": [file_sha256(path) for path in data.frozen],
+            },
+        )
+
+    def check(self, trace: Trace) -> None:
+        """Raise DataError where a trace must not be trained on; excluded ones need not be unfrozen too."""
+        self.exclusion.check(trace)
+        for frozen in self.frozen:
+            frozen.check(trace)
+
+    def shares_call(self, trace: Trace) -> bool:
+        """Whether a call of the trace is also in a frozen set, which is told and not forbidden (data.frozen)."""
+        return any(frozen.shares_call(trace) for frozen in self.frozen)
+
+
+def source_traces(
+    source: SourceSection,
+    data: DataSection,
+    *,
+    training: bool,
+    guards: Guards,
+    on_drop: OnFault,
+    on_fault: OnFault = raise_fault,
+    wanted: Wanted = every_record,
+) -> Iterator[tuple[int, Trace]]:
+    """The traces of a source, streamed, each with its line; general data comes as chat traces.
+
+    Args:
+        training: whether they will be trained on; held-out data is not guarded.
+        on_drop: receives the fault of each trace that is left out: those that the recipe says to drop, and those
+            about an excluded entity.
+        on_fault: receives every other fault: an error, unless the caller takes note of it and goes on.
+        wanted: which records are read, by line; what is dropped elsewhere is not told.
+
+    Raises:
+        DataError: a record is wrong and the recipe says error, is of another kind, or is in a frozen evaluation set;
+            names file, line and trace.
+    """
+    for line, found in _read(source, data, on_drop, on_fault, wanted):
+        try:
+            trace = of_kind(found, source.kind)
+            if training:
+                guards.check(trace)
+        except DataError as error:
+            fault = error.at(path=str(source.path), line=line, trace_id=found.id)
+            (on_drop if fault.reason == EXCLUDED else on_fault)(fault)
+            continue
+        yield line, trace
+
+
+def _read(
+    source: SourceSection, data: DataSection, on_drop: OnFault, on_fault: OnFault, wanted: Wanted
+) -> Iterator[tuple[int, Trace]]:
+    parse = row_parser(source)
+    if parse is not None:
+        return _read_rows(source.path, parse, on_fault, wanted)
+    return load_numbered(
+        source.path,
+        source.format,
+        invalid_calls=data.invalid_calls,
+        incomplete=data.incomplete,
+        on_drop=on_drop,
+        on_fault=on_fault,
+        wanted=wanted,
+    )
+
+
+def row_parser(source: SourceSection) -> Parser | None:
+    """The parser of plain rows, where the format is to be told and the file begins with such a row."""
+    if source.format != AUTO or source.kind not in ROW_PARSERS:
+        return None
+    first = next((record for _, record in read_records(source.path)), None)
+    return ROW_PARSERS[source.kind] if first is not None and is_plain_row(first) else None
+
+
+def _read_rows(path: Path, parse: Parser, on_fault: OnFault, wanted: Wanted) -> Iterator[tuple[int, Trace]]:
+    for line, record in read_records(path, wanted):
+        try:
+            trace = parse(record, path=path, line=line)
+            check_text(trace)
+        except DataError as error:
+            on_fault(error.at(path=str(path), line=line))
+            continue
+        yield line, trace
+
+
+def of_kind(trace: Trace, kind: str) -> Trace:
+    """The trace as its source's kind has it: recorded tool use as it is, the rest as chat.
+
+    Raises:
+        DataError: reason ``other_kind``: the trace is of the other sort.
+    """
+    if kind != DataKind.TRACE:
+        return as_chat(trace)
+    if not uses_tools(trace):
+        problem = "the record has neither a tool nor a call: it is plain chat"
+        fix = "set kind: chat for this source, or put such records into a file of their own"
+        raise DataError(problem, reason="other_kind", trace_id=trace.id, fix=fix)
+    return trace
+
+
+def source_labels(paths: Sequence[str]) -> tuple[str, ...]:
+    """Short names of files for charts and records: the end of each path, as much as tells it from the others."""
+    parts = [PurePath(path).parts for path in paths]
+
+    def label(own: tuple[str, ...]) -> str:
+        ends = (own[-depth:] for depth in range(1, len(own) + 1))
+        alone = (end for end in ends if sum(other[-len(end) :] == end for other in parts) == 1)
+        return str(PurePath(*next(alone, own)))
+
+    return tuple(label(own) for own in parts)
