@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +18,7 @@ from txagent_train.core.records import Step, Trace, UserMessage
 from txagent_train.data.frozen import FrozenSet
 from txagent_train.data.keys import trace_keys
 from txagent_train.data.mixing import Guards, source_labels, source_traces
+from txagent_train.data.reading import Wanted, every_record
 
 
 def _data(source: Path, *, kind: str = "trace", format: str = "auto", **section: Any) -> DataSection:
@@ -27,7 +27,7 @@ def _data(source: Path, *, kind: str = "trace", format: str = "auto", **section:
 
 
 def _read(
-    data: DataSection, *, training: bool = True, wanted: Callable[[int], bool] | None = None
+    data: DataSection, *, training: bool = True, wanted: Wanted = every_record
 ) -> tuple[list[tuple[int, Trace]], list[DataError]]:
     dropped: list[DataError] = []
     guards: Guards = pickle.loads(pickle.dumps(Guards.of(data)))
@@ -137,24 +137,15 @@ def test_a_frozen_trace_stops_training(tmp_path: Path) -> None:
     assert len(_read(_data(path, frozen=[str(frozen)], exclude=[str(listed)]))[0]) == 3
 
 
-def test_shared_calls_are_told_and_trained_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shared_call_is_known_and_trained_on(tmp_path: Path) -> None:
     traces = small_traces(3)
     path = write_traces(tmp_path / "t.jsonl", traces)
     held = replace(traces[1], id="h", turns=(UserMessage("Another?"), *traces[1].turns[1:]))
     frozen = tmp_path / "held.frozen.json"
     FrozenSet.of([trace_keys(held)], path=frozen, created_from={}).write()
     data = _data(path, frozen=[str(frozen)])
-    with caplog.at_level(logging.WARNING):
-        assert len(_read(data)[0]) == 3
-    assert "t.jsonl: 1 traces share a call with a frozen evaluation set" in caplog.text
-    told: list[bool] = []
-    guards, source = Guards.of(data), data.sources[0]
-
-    def tell() -> None:
-        told.append(True)
-
-    list(source_traces(source, data, training=True, guards=guards, on_drop=pytest.fail, on_shared_call=tell))
-    assert told == [True]
+    assert len(_read(data)[0]) == 3
+    assert [Guards.of(data).shares_call(trace) for trace in traces] == [False, True, False]
 
 
 def test_the_fingerprint_follows_the_contents(tmp_path: Path) -> None:

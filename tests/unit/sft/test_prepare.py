@@ -79,7 +79,8 @@ def test_a_sample_that_is_too_long_is_an_error_or_a_counted_drop(tmp_path: Path)
     assert set(kept.length) <= set(rows.length)
     too_long = [length for length in rows.length if length > limit]
     assert f"{len(too_long)} samples of the file are too long, the longest has {max(too_long)}" in str(caught.value)
-    assert caught.value.fix == f"set data.max_length={max(too_long)} or more, or data.overlong=drop"
+    ways = "or data.overlong=summarize, or data.overlong=drop"
+    assert caught.value.fix == f"set data.max_length={max(too_long)} or more, {ways}"
     named = [record for _, record in read_jsonl(kept.directory / "dropped.jsonl")]
     assert len(named) == len(too_long) and {record["reason"] for record in named} == {"overlong"}
     assert all(record["id"] == f"trace-{record['line'] - 1}" for record in named)
@@ -131,4 +132,5 @@ def test_held_out_data_is_checked_without_the_epochs(tmp_path: Path) -> None:
     prepared = preparation(tmp_path, small_traces(3), eval=[{"path": str(held_out)}])
     rows = prepared.evaluation()
     assert rows is not None and len(rows) == 4
-    assert [folder.name for folder in prepared.directory.iterdir()] == ["eval"]
+    assert [folder.name for folder in prepared.directory.glob("[!.]*")] == [rows.directory.name]
+    assert rows.directory.name.startswith("eval-")
