@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator, SchemaError, ValidationError
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import Json, ToolCall, ToolSpec, check_json
+from txagent_train.data.schemas import schema_validator
 
 _MESSAGE_LIMIT = 300
 _PROBLEMS_SHOWN = 3
@@ -112,14 +113,12 @@ class PythonTools:
 
 
 def _validator(spec: ToolSpec) -> Draft202012Validator:
-    schema = {"additionalProperties": False, **spec.parameters}
     try:
-        Draft202012Validator.check_schema(schema)
+        return schema_validator(json.dumps({"additionalProperties": False, **spec.parameters}))
     except SchemaError as error:
         raise DataError(
             f"the parameters of tool {spec.name} are not a JSON schema: {error.message}", reason="invalid_tool_spec"
         ) from None
-    return Draft202012Validator(schema)
 
 
 def _place(problem: ValidationError) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
-from referencing import Registry
 
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH, DataKind, Step, ToolCall, ToolSpec, Trace
 from txagent_train.data.decompose import is_trained
+from txagent_train.data.schemas import schema_validator
 
 MESSAGE_LIMIT = 200
 """Characters of a validator's message that are shown: it may quote the whole argument."""
@@ -54,7 +52,7 @@ def _check_call(call: ToolCall, seen: dict[str, ToolSpec]) -> None:
         problem_text = f"the call names {call.name}, which is not among the {len(seen)} tools"
         raise DataError(problem_text, reason="undeclared_tool", fix=f"declare the tool, {FIX_CALL}")
     try:
-        problem = best_match(_validator(json.dumps(seen[call.name].parameters)).iter_errors(call.arguments))
+        problem = best_match(schema_validator(json.dumps(seen[call.name].parameters)).iter_errors(call.arguments))
     except Exception as error:  # a schema is anybody's text, and jsonschema raises what it meets in it
         detail = _shortened(getattr(error, "message", "") or str(error) or type(error).__name__)
         problem_text = f"the parameters of {call.name} are not a usable JSON schema: {detail}"
@@ -64,15 +62,6 @@ def _check_call(call: ToolCall, seen: dict[str, ToolSpec]) -> None:
         where = f" at {place}" if place else ""
         problem_text = f"the arguments of {call.name} break its schema{where}: {_shortened(problem.message)}"
         raise DataError(problem_text, reason="invalid_arguments", fix=f"mend the call or the schema, {FIX_CALL}")
-
-
-@lru_cache(maxsize=4096)
-def _validator(schema: str) -> Draft202012Validator:
-    """The validator of a schema, given as JSON text: records repeat the same few schemas."""
-    parsed = json.loads(schema)
-    Draft202012Validator.check_schema(parsed)
-    # The empty registry fetches nothing: what a check says must not depend on the network.
-    return Draft202012Validator(parsed, registry=Registry())
 
 
 def _shortened(message: str) -> str:

@@ -1,8 +1,13 @@
-"""Parameter schemas as tools bring them, made the JSON schemas that they mean."""
+"""Parameter schemas as tools bring them, made the JSON schemas that they mean, and their validators."""
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Any
+
+from jsonschema import Draft202012Validator
+from referencing import Registry
 
 
 def with_required_lists(schema: Any) -> Any:
@@ -43,3 +48,16 @@ def _has_mark(item: Any) -> bool:
 def _nested(item: Any) -> Any:
     unmarked = {key: value for key, value in item.items() if key != "required"} if _has_mark(item) else item
     return with_required_lists(unmarked)
+
+
+@lru_cache(maxsize=4096)
+def schema_validator(schema: str) -> Draft202012Validator:
+    """The validator of a JSON schema (2020-12), given as JSON text: records repeat the same few schemas.
+
+    Raises:
+        Exception: whatever jsonschema meets in it; a schema is anybody's text.
+    """
+    parsed = json.loads(schema)
+    Draft202012Validator.check_schema(parsed)
+    # The empty registry fetches nothing: what a check says must not depend on the network.
+    return Draft202012Validator(parsed, registry=Registry())

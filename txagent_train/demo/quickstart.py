@@ -48,9 +48,9 @@ _log = logging.getLogger(__name__)
 class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
-    train_traces: int = 170
-    answers_every: int = 3
-    """Only each third trace trains its answer."""
+    train_traces: int = 270
+    answers_every: int = 2
+    """Only each second trace trains its answer."""
     heldout_traces: int = 40
     loss_traces: int = 10
     """Of the held-out ones: those whose loss is followed."""
