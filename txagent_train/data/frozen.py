@@ -52,7 +52,7 @@ class FrozenSet:
         """The set of these traces, to be written to ``path``."""
         keys: dict[str, set[str]] = {kind: set() for kind in _KINDS}
         for trace in traces:
-            for key in (("id", trace.id), *trace.all):
+            for key in (*([("id", trace.id)] if trace.id else []), *trace.all):
                 keys[key[0]].add(_key_hash(key))
         return cls(str(path), {kind: frozenset(hashes) for kind, hashes in keys.items()}, created_from)
 
@@ -138,12 +138,12 @@ def _trace_keys(path: Path, format: str) -> Iterator[TraceKeys]:
 def _question_keys(path: Path) -> Iterator[TraceKeys]:
     for line, record in read_records(path):
         try:
-            yield _keys_of_question(record, f"{path.name.split('.')[0]}-{line}")
+            yield _keys_of_question(record)
         except DataError as error:
             raise error.at(path=str(path), line=line) from None
 
 
-def _keys_of_question(record: JsonObject, fallback: str) -> TraceKeys:
+def _keys_of_question(record: JsonObject) -> TraceKeys:
     question, entities = record.get("question"), record.get("entities") or []
     if not isinstance(question, str) or not question.strip():
         fix = "name the format of the file with --format if it holds traces"
@@ -152,7 +152,7 @@ def _keys_of_question(record: JsonObject, fallback: str) -> TraceKeys:
         raise DataError("entities must be a list of texts", reason="wrong_type")
     own = str(record.get("id") or "")
     question_id = str(record.get("question_id") or own)
-    return TraceKeys(own or fallback, subject_keys(question, question_id, tuple(entities)), frozenset())
+    return TraceKeys(own, subject_keys(question, question_id, tuple(entities)), frozenset())
 
 
 def _key_hash(key: Key) -> str:
