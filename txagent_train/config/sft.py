@@ -223,9 +223,9 @@ class SftRecipe(Section):
                     "quantized weights cannot be trained; use adapter.method lora, or quantization none",
                 ),
                 (
-                    self.train.packing == "trie" and self.model.attn_implementation != "sdpa",
+                    self.train.packing == "trie" and self.model.attn_implementation == "flash_attention_2",
                     "train.packing",
-                    "a trie needs model.attn_implementation sdpa",
+                    "flash_attention_2 takes no mask of a trie; use sdpa",
                 ),
                 (
                     self.train.eval_every is not None and not self.data.eval,

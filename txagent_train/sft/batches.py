@@ -44,14 +44,15 @@ class ForwardBatch:
     position: Tensor | None = None  # [B, T]
     end: Tensor | None = None  # [B, T]
 
-    def model_inputs(self, device: torch.device, weight_dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    def model_inputs(self, device: torch.device, model_dtype: torch.dtype) -> dict[str, Tensor]:
         """The arguments of a model patched by loss.add_target_loss."""
+        weight_dtype = torch.promote_types(model_dtype, torch.float32)
         input_ids = self.input_ids.to(device)
         if self.position is None or self.end is None:
             attention = {"attention_mask": torch.ones_like(input_ids)}
         else:
             attention = {
-                "attention_mask": dense_mask(self.end.to(device)),
+                "attention_mask": dense_mask(self.end.to(device), model_dtype),
                 "position_ids": self.position.to(device),
             }
         return {

@@ -144,7 +144,7 @@ class TraceTrainer(SFTTrainer):
         self.remove_callback(PrinterCallback)
         base = model.get_base_model() if isinstance(model, PeftModel) else model
         add_target_loss(base)
-        self._weight_dtype = torch.float64 if base.dtype is torch.float64 else torch.float32
+        self._model_dtype = base.dtype
         self.recorder = StepRecorder(
             plan,
             flops=flop_model(base, full=not isinstance(model, PeftModel)),
@@ -212,7 +212,7 @@ class TraceTrainer(SFTTrainer):
             last = number == len(share.forwards) - 1
             self.accelerator.gradient_state._set_sync_gradients(last)
             with self._sync_context(model, last):
-                outputs = model(**batch.model_inputs(self.args.device, self._weight_dtype))
+                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype))
                 self._backward(outputs.loss * scale)
             self._add_sums(sums, rows, batch, outputs.nll)
         sums.vector = self.accelerator.reduce(sums.vector, reduction="sum")
@@ -314,7 +314,7 @@ class TraceTrainer(SFTTrainer):
         with torch.no_grad():
             for forward in forwards:
                 batch = self._collate(rows, forward, reduction)
-                outputs = model(**batch.model_inputs(self.args.device, self._weight_dtype))
+                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype))
                 self._add_sums(sums, rows, batch, outputs.nll)
         model.train(was_training)
         sums.vector = self.accelerator.reduce(sums.vector, reduction="sum")

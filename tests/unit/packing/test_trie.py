@@ -36,7 +36,7 @@ def test_the_trie_of_the_picture() -> None:
 def test_along_its_path_each_sample_is_as_it_is_alone(samples: list[list[int]]) -> None:
     """Also where a sample is the beginning of another, or the same as another."""
     trie = trie_of(samples)
-    mask = dense_mask(torch.from_numpy(trie.end)[None])[0, 0].numpy()
+    mask = dense_mask(torch.from_numpy(trie.end)[None], torch.float32)[0, 0].numpy() == 0
     for sample, path in zip(samples, trie.paths, strict=True):
         assert trie.ids[path].tolist() == sample
         assert trie.position[path].tolist() == list(range(len(sample)))
@@ -52,8 +52,8 @@ def test_what_neighbours_have_in_common_is_there_once(samples: list[list[int]]) 
 
 
 def test_padding_sees_itself_and_is_seen_by_nothing() -> None:
-    mask = dense_mask(torch.tensor([[2, 2, 3, 4]]))[0, 0]
-    assert mask.tolist() == [
+    mask = dense_mask(torch.tensor([[2, 2, 3, 4]]), torch.bfloat16)[0, 0]
+    assert (mask == 0).tolist() == [
         [True, False, False, False],
         [True, True, False, False],
         [False, False, True, False],
