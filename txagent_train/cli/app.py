@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from txagent_train import __version__
-from txagent_train.cli import data
+from txagent_train.cli import data, tools
 from txagent_train.cli.merge import merge
 from txagent_train.cli.quickstart import quickstart
 from txagent_train.cli.report import report
@@ -71,6 +71,7 @@ def _options(
 app.command()(quickstart)
 app.command()(validate)
 app.add_typer(data.app, name="data")
+app.add_typer(tools.app, name="tools")
 app.command()(sft)
 app.command()(merge)
 app.command()(report)

@@ -13,10 +13,14 @@ from txagent_train.config.nodes import Key, Node, find, replace
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import RecipeError
 
+AUGMENT_FILES = ("toolbox", "rewrites", "neighbours")
+"""The keys of data.augment that name a file."""
+
 
 def resolve_paths(root: Node) -> Node:
     """The tree with the paths to data, adapters and local models made absolute."""
     keys: list[Key] = [("adapter", "init_from"), ("model", "name_or_path"), ("data", "prepared_dir")]
+    keys += [("data", "augment", name) for name in AUGMENT_FILES]
     for part in ("sources", "eval"):
         sources = find(root, ("data", part))
         if sources is not None and isinstance(sources.value, list):
@@ -60,6 +64,10 @@ def check_files(recipe: SftRecipe, *, where: str = "") -> None:
         for index, file in enumerate(files):
             if not os.path.isfile(file):
                 problems.append(f"data.{part}.{index}: no such file: {file}")
+    for name in AUGMENT_FILES:
+        named = None if recipe.data.augment is None else getattr(recipe.data.augment, name)
+        if named is not None and not os.path.isfile(named):
+            problems.append(f"data.augment.{name}: no such file: {named}")
     start = recipe.adapter.init_from
     if start is not None and not os.path.isfile(start / "adapter_config.json"):
         problems.append(f"adapter.init_from: no adapter (adapter_config.json) in {start}")

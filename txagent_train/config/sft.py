@@ -118,6 +118,46 @@ class SourceSection(Section):
     weight: Number = Field(default=1.0, gt=0.0)
 
 
+class AugmentSection(Section):
+    """What makes the tools of a training trace different in every epoch. Held-out data is never augmented.
+
+    ``toolbox`` are all tools (``tools import``), ``rewrites`` other names and descriptions of them (``tools rewrite``),
+    ``neighbours`` the tools nearest to each. ``share`` of the traces are augmented, the others stay as recorded.
+    ``originals``: a tool may keep its own name and description too, as one version among its rewrites. ``n_random``
+    tools of the toolbox, and the ``n_hard`` nearest ones to each tool that is used, are shown besides those of the
+    trace. In ``virtual_share`` of the augmented traces, tools that were there from the start are first searched for
+    with Tool_RAG (data.virtual).
+    """
+
+    toolbox: FilePath
+    rewrites: FilePath | None = None
+    neighbours: FilePath | None = None
+    n_random: int = Field(default=0, ge=0)
+    n_hard: int = Field(default=0, ge=0)
+    share: Number = Field(default=1.0, ge=0.0, le=1.0)
+    originals: bool = True
+    virtual_share: Number = Field(default=0.0, ge=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> AugmentSection:
+        text = "the nearest tools are read from a file; name it in neighbours"
+        raise_conflicts([(self.n_hard > 0 and self.neighbours is None, "n_hard", text)])
+        return self
+
+
+class AblationSection(Section):
+    """What the paper takes away to see what it is worth.
+
+    ``max_steps`` leaves out traces with more steps before their answer. ``thoughts: false`` takes what the model thinks
+    out of outputs and history, in held-out data too. ``tool_fraction`` is the share of the toolbox that exists: traces
+    that use other tools are left out, and the others are not shown.
+    """
+
+    max_steps: Literal[1, 3, 5] | None = None
+    thoughts: bool = True
+    tool_fraction: Number = Field(default=1.0, gt=0.0, le=1.0)
+
+
 class DataSection(Section):
     """Training and held-out data; ``max_length`` is in tokens.
 
@@ -127,7 +167,8 @@ class DataSection(Section):
     ``exclude`` names files with one entity a line: training traces about any of them are left out and counted.
     ``frozen`` names files that ``data split`` wrote beside a held-out part: a training trace that is in one stops
     the run. ``prepared_dir`` is where tokens are kept, for several runs to share (default: in ``output_dir``), and
-    ``workers`` how many processes make them (default: one for each core); neither changes a token.
+    ``workers`` how many processes make them (default: one for each core); neither changes a token. With ``augment``, a
+    call to a tool that is not in its toolbox is one of the ``invalid_calls``.
     """
 
     sources: Many[SourceSection] = Field(min_length=1)
@@ -139,15 +180,21 @@ class DataSection(Section):
     invalid_calls: Literal["error", "drop", "keep"] = "error"
     incomplete: Literal["error", "drop", "steps"] = "error"
     shuffle_tools: bool = True
+    augment: AugmentSection | None = None
+    ablation: AblationSection = AblationSection()
     prepared_dir: FilePath | None = None
     workers: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _held_out(self) -> DataSection:
+    def _fits(self) -> DataSection:
         trained = {source.path for source in self.sources}
+        both = "this file is trained on too; held-out data must be another"
+        without = "a share of which toolbox? name its file in data.augment.toolbox"
         raise_conflicts(
-            (source.path in trained, f"eval.{index}.path", "this file is trained on too; held-out data must be another")
-            for index, source in enumerate(self.eval)
+            [
+                *((source.path in trained, f"eval.{index}.path", both) for index, source in enumerate(self.eval)),
+                (self.ablation.tool_fraction < 1 and self.augment is None, "ablation.tool_fraction", without),
+            ]
         )
         return self
 

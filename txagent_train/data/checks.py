@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from jsonschema.exceptions import best_match
 
@@ -38,7 +39,7 @@ def check_calls(trace: Trace) -> None:
         if is_trained(step):
             try:
                 for call in step.calls:
-                    _check_call(call, seen)
+                    check_call(call, seen)
             except DataError as error:
                 raise DataError(
                     error.problem, reason=error.reason, trace_id=trace.id, step=index, fix=error.fix
@@ -47,7 +48,8 @@ def check_calls(trace: Trace) -> None:
             seen.setdefault(tool.name, tool)
 
 
-def _check_call(call: ToolCall, seen: dict[str, ToolSpec]) -> None:
+def check_call(call: ToolCall, seen: Mapping[str, ToolSpec]) -> None:
+    """The call names one of the tools ``seen``, with arguments that fit its JSON schema. Raises as check_calls."""
     if call.name not in seen:
         problem_text = f"the call names {call.name}, which is not among the {len(seen)} tools"
         raise DataError(problem_text, reason="undeclared_tool", fix=f"declare the tool, {FIX_CALL}")

@@ -2,7 +2,8 @@
 
     file ──format──> Trace ──kind──> trace with tools, or chat ──guards──> trained on
                                                           │
-                                                          ├── exclusion list: left out and counted
+                                                          ├── exclusion list, ablations, held-out tools: left out
+                                                          │   and counted
                                                           └── frozen evaluation set: an error
 
 Weights are those of the loss (config.sft.SourceSection.weight): every trace is read once an epoch, whatever its source.
@@ -26,6 +27,7 @@ from txagent_train.data.general import ROW_PARSERS, as_chat, is_plain_row, uses_
 from txagent_train.data.importers import AUTO, Parser
 from txagent_train.data.loading import OnFault, load_numbered, raise_fault
 from txagent_train.data.reading import Wanted, every_record, read_records
+from txagent_train.data.variation import Variation
 from txagent_train.tracking.files import file_sha256
 
 _log = logging.getLogger(__name__)
@@ -35,34 +37,44 @@ _log = logging.getLogger(__name__)
 class Guards:
     """What keeps traces out of training. Read once for all sources; can be sent to other processes.
 
-    ``fingerprint`` is of the contents of the files: prepared rows depend on it.
+    ``variation`` also says what becomes of those that stay. ``fingerprint`` is of the contents of the files: prepared
+    rows depend on it.
     """
 
     exclusion: Exclusion
     frozen: tuple[FrozenSet, ...]
+    variation: Variation
     fingerprint: JsonObject
 
     @classmethod
-    def of(cls, data: DataSection) -> Self:
-        """Read the files that a recipe names.
+    def of(cls, data: DataSection, seed: int = 0) -> Self:
+        """Read the files that a recipe names; ``seed`` is the recipe's.
 
         Raises:
             DataError: one cannot be read, or is not what it should be.
         """
+        variation = Variation.of(data, seed)
         return cls(
             exclusion=Exclusion.read(data.exclude),
             frozen=tuple(FrozenSet.read(path) for path in data.frozen),
+            variation=variation,
             fingerprint={
                 "exclude": [file_sha256(path) for path in data.exclude],
                 "frozen": [file_sha256(path) for path in data.frozen],
+                "augment": variation.fingerprint,
             },
         )
 
     def check(self, trace: Trace) -> None:
-        """Raise DataError where a trace must not be trained on; excluded ones need not be unfrozen too."""
+        """Raise DataError where a trace must not be trained on; what is left out need not be unfrozen too."""
         self.exclusion.check(trace)
+        self.variation.check(trace)
         for frozen in self.frozen:
             frozen.check(trace)
+
+    def drops(self, reason: str) -> bool:
+        """Whether a trace with this fault is left out and counted; if not, it is an error."""
+        return reason == EXCLUDED or self.variation.drops(reason)
 
     def shares_call(self, trace: Trace) -> bool:
         """Whether a call of the trace is also in a frozen set, which is told and not forbidden (data.frozen)."""
@@ -83,8 +95,8 @@ def source_traces(
 
     Args:
         training: whether they will be trained on; held-out data is not guarded.
-        on_drop: receives the fault of each trace that is left out: those that the recipe says to drop, and those
-            about an excluded entity.
+        on_drop: receives the fault of each trace that is left out: those that the recipe says to drop, those about
+            an excluded entity, and those that ablations or held-out tools keep out.
         on_fault: receives every other fault: an error, unless the caller takes note of it and goes on.
         wanted: which records are read, by line; what is dropped elsewhere is not told.
 
@@ -99,7 +111,7 @@ def source_traces(
                 guards.check(trace)
         except DataError as error:
             fault = error.at(path=str(source.path), line=line, trace_id=found.id)
-            (on_drop if fault.reason == EXCLUDED else on_fault)(fault)
+            (on_drop if guards.drops(fault.reason) else on_fault)(fault)
             continue
         yield line, trace
 

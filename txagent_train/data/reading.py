@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import JsonObject
+from txagent_train.core.records import Json, JsonObject
 from txagent_train.data.arrow import is_table, read_rows
 from txagent_train.data.strict_json import strict_loads as strict_loads
 
@@ -68,6 +68,32 @@ def read_records(path: Path, wanted: Wanted = every_record) -> Iterator[tuple[in
             yield from ((number, record) for number, record in _read_list(stream, path) if wanted(number))
         else:
             yield from _read_lines(stream, path, wanted)
+
+
+def read_document(path: Path) -> Json:
+    """The one JSON value that a file holds.
+
+    Raises:
+        DataError: the file is absent, damaged, not UTF-8 or not JSON.
+    """
+    with _open_utf8(path) as stream:
+        value: Json = _whole(stream, path)
+        return value
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether a file has one JSON object a line: the first line is a whole one, and more follows.
+
+    Raises:
+        DataError: the file is absent, damaged or not UTF-8.
+    """
+    with _open_utf8(path) as stream:
+        lines = (line for line in stream if line.strip())
+        first = next(lines, b"")
+        try:
+            return isinstance(strict_loads(first.decode("utf-8")), dict) and next(lines, None) is not None
+        except ValueError:
+            return False
 
 
 @contextmanager
@@ -156,14 +182,17 @@ def _parse_line(raw: bytes, number: int, path: Path) -> JsonObject:
 
 
 def _read_list(stream: io.BufferedReader, path: Path) -> Iterator[tuple[int, JsonObject]]:
+    for number, value in enumerate(_whole(stream, path), 1):
+        yield number, _object(value, number, path)
+
+
+def _whole(stream: io.BufferedReader, path: Path) -> Any:
     try:
-        values = strict_loads(stream.read().decode("utf-8"))
+        return strict_loads(stream.read().decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(f"the file is not UTF-8 (byte {error.start})", reason="not_utf8", path=str(path)) from None
     except ValueError as error:
         raise DataError(f"the file is not JSON: {error}", reason="not_json", path=str(path)) from None
-    for number, value in enumerate(values, 1):
-        yield number, _object(value, number, path)
 
 
 def _object(value: object, number: int, path: Path) -> JsonObject:

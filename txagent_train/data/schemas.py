@@ -9,6 +9,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
+from txagent_train.data.references import references_of
+
 
 def with_required_lists(schema: Any) -> Any:
     """The schema with ``required: true`` inside a property written as the list that JSON schema has for it.
@@ -20,7 +22,7 @@ def with_required_lists(schema: Any) -> Any:
         return [_nested(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {key: _nested(value) if key in _SUBSCHEMAS else value for key, value in schema.items()}
+    out = {key: _nested(value) if key in SUBSCHEMAS else value for key, value in schema.items()}
     if "properties" in schema and schema["properties"] is None:
         out["properties"] = {}
     properties = schema.get("properties")
@@ -36,7 +38,7 @@ def with_required_lists(schema: Any) -> Any:
     return out
 
 
-_SUBSCHEMAS = ("items", "anyOf", "oneOf", "allOf", "additionalProperties")
+SUBSCHEMAS = ("items", "anyOf", "oneOf", "allOf", "additionalProperties")
 """Keys that hold a schema or a list of them; what stands elsewhere (``default``, ``enum``) is data."""
 
 
@@ -59,5 +61,8 @@ def schema_validator(schema: str) -> Draft202012Validator:
     """
     parsed = json.loads(schema)
     Draft202012Validator.check_schema(parsed)
+    circular = references_of(parsed).circular
+    if circular:
+        raise ValueError(f"the $ref {circular[0]} leads back to itself, so that no check against it ends")
     # The empty registry fetches nothing: what a check says must not depend on the network.
     return Draft202012Validator(parsed, registry=Registry())

@@ -27,6 +27,7 @@ class Counts:
     untrained: Counter[str] = field(default_factory=Counter)
     shortened: Counter[str] = field(default_factory=Counter)
     overlong: Counter[str] = field(default_factory=Counter)
+    augmented: Counter[str] = field(default_factory=Counter)
     named: list[JsonObject] = field(default_factory=list)
 
     def drop_trace(self, fault: DataError) -> None:

@@ -219,6 +219,7 @@ class _Merge:
             untrained=dict(counts.untrained.most_common()),
             shortened=dict(counts.shortened),
             overlong=dict(counts.overlong),
+            augmented=dict(sorted(counts.augmented.items())),
         )
 
 

@@ -40,8 +40,22 @@ _LAYOUT = 3
 """Counted up when the same input is prepared into other rows or files than before."""
 _POLL_S = 0.5
 _KEY_DIGITS = 16
-_FREE = {"sources", "eval", "exclude", "frozen", "prepared_dir", "workers"}
+_FREE = {"sources", "eval", "exclude", "frozen", "augment", "prepared_dir", "workers"}
 """Keys of the data section that are not hashed as they stand: files go by content, the rest changes no token."""
+AUGMENTED: Mapping[str, str] = {
+    "traces_augmented": "traces augmented",
+    "traces_as_recorded": "traces left as recorded (data.augment.share)",
+    "tools_renamed": "tools shown in a rewritten version",
+    "kept_no_free_version": "tools left as they are: each version has a name that the trace has already",
+    "kept_named_by_others": "tools left as they are: the user, the system prompt or a result names them",
+    "kept_unlike_toolbox": "tools left as they are: the trace has another spec of them than the toolbox",
+    "tools_hidden": "tools not shown: held out, or outside tool_fraction",
+    "mentions_renamed": "mentions of tools and arguments in text, renamed",
+    "mentions_ambiguous": "mentions left: an ordinary word, or an argument of several tools",
+    "distractors": "distractors added",
+    "virtual_calls": "tools moved behind a Tool_RAG call",
+}
+"""What augmentation counts (data.augment.Augmented), in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,7 @@ class Preparation:
         """
         data = recipe.data
         directory = data.prepared_dir or recipe.output_dir / PREPARED
-        return cls(data, renderer, hash_sources(data), recipe.seed, directory, Guards.of(data))
+        return cls(data, renderer, hash_sources(data), recipe.seed, directory, Guards.of(data, recipe.seed))
 
     def key(self, sources: Sequence[SourceSection], epoch: int) -> str:
         """The hash of everything that decides the rows of an epoch."""
@@ -162,6 +176,8 @@ def describe(report: PrepareReport) -> str:
         parts.append(f"dropped traces: {_listed(report.dropped_traces)}")
     if report.shortened:
         parts.append(f"summarised to fit: {_listed({name: n for name, n in report.shortened.items()})}")
+    if report.augmented:
+        parts.append(f"augmented: {_listed(report.augmented)}")
     if report.untrained:
         parts.append(f"steps not trained on: {_listed(report.untrained)}")
     if report.untrained_traces:
@@ -189,6 +205,7 @@ def report_table(report: PrepareReport, heading: str = "Prepared data") -> Table
         *(("trace dropped", reason, count) for reason, count in report.dropped_traces.items()),
         *(("summarised to fit", what, count) for what, count in report.shortened.items()),
         *(("samples that were too long", f"up to {bound} tokens", count) for bound, count in report.overlong.items()),
+        *(("augmentation", AUGMENTED[name], count) for name, count in report.augmented.items()),
         ("traces that share a call with a frozen set", "", report.shared_calls),
         ("tokens", "", report.tokens),
         ("tokens", "stored (steps of a trace share its beginning)", report.stored_tokens),

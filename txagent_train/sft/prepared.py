@@ -60,6 +60,7 @@ class PrepareReport:
     ``stored_tokens`` are those on disk, where the steps of a trace share its beginning. ``shortened`` counts what gave
     way so that samples fit: the samples, their steps, the tokens; ``overlong`` the samples that were over the limit
     before, by length (powers of two). ``shared_calls`` are traces with a call that is also in a frozen evaluation set.
+    ``augmented`` counts what was changed in traces for this epoch, and what was left and why (sft.prepare.AUGMENTED).
     """
 
     rows: int
@@ -82,6 +83,7 @@ class PrepareReport:
     untrained: Mapping[str, int] = field(default_factory=dict)
     shortened: Mapping[str, int] = field(default_factory=dict)
     overlong: Mapping[str, int] = field(default_factory=dict)
+    augmented: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def general_share(self) -> float:

@@ -100,18 +100,20 @@ class _Source:
         self.part.counts.drop_trace(fault)
 
     def add(self, line: int, trace: Trace) -> None:
-        """Make the rows of a trace.
+        """Make the rows of a trace, as it is in this epoch.
 
         Raises:
             DataError: a sample of it stops the run.
         """
         self._open(line)
-        part, source = self.part, self.job.sources[self.number]
+        job, part, source = self.job, self.part, self.job.sources[self.number]
         part.read.append((line, trace.id))
-        part.counts.add_trace(trace)
-        part.counts.shared_calls += self.job.training and self.job.guards.shares_call(trace)
+        varied = job.guards.variation.apply(trace, epoch=job.epoch, training=job.training)
+        part.counts.add_trace(varied.trace)
+        part.counts.augmented.update(varied.counts)
+        part.counts.shared_calls += job.training and job.guards.shares_call(trace)
         started = False
-        for sample in self.maker.samples(trace, epoch=self.job.epoch):
+        for sample in self.maker.samples(varied.trace, epoch=job.epoch):
             if sample.rendered is not None:
                 if not started:
                     part.start_trace(trace.id)

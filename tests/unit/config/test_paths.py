@@ -56,7 +56,11 @@ def test_a_model_name_is_a_path_only_where_there_is_such_a_folder(
 def test_check_files_names_all_that_is_missing(load: Load, tmp_path: Path, working_dir: Path) -> None:
     recipe = load(
         "adapter: {init_from: start}",
-        overrides=["data.eval=[{path: held.jsonl}]", "model.name_or_path=./nowhere"],
+        overrides=[
+            "data.eval=[{path: held.jsonl}]",
+            "model.name_or_path=./nowhere",
+            "data.augment={toolbox: tools.json, rewrites: more.jsonl}",
+        ],
     )
     with pytest.raises(RecipeError) as caught:
         check_files(recipe, where="recipe.yaml")
@@ -64,6 +68,8 @@ def test_check_files_names_all_that_is_missing(load: Load, tmp_path: Path, worki
     assert list(caught.value.problems) == [
         f"data.sources.0.path: no such file: {train}; put it there, or set data.sources.0.path=FILE",
         f"data.eval.0.path: no such file: {held}; put it there, or set data.eval.0.path=FILE",
+        f"data.augment.toolbox: no such file: {working_dir / 'tools.json'}",
+        f"data.augment.rewrites: no such file: {working_dir / 'more.jsonl'}",
         f"adapter.init_from: no adapter (adapter_config.json) in {working_dir / 'start'}",
         "model.name_or_path: no such folder: ./nowhere",
     ]

@@ -106,3 +106,19 @@ def test_keys_that_conflict(problems: Problems) -> None:
     assert problem.startswith("data.eval.0.path: this file is trained on too")
     (problem,) = problems(overrides=["name=a/b"])
     assert problem == "name: names the run, so it must not be a path (override)"
+    (problem,) = problems(overrides=["data.augment={toolbox: t.json, n_hard: 2}"])
+    assert problem == "data.augment.n_hard: the nearest tools are read from a file; name it in neighbours (override)"
+    (problem,) = problems(overrides=["data.ablation.tool_fraction=0.1"])
+    assert problem.startswith("data.ablation.tool_fraction: a share of which toolbox?")
+
+
+def test_augmentation_and_ablations_are_off_unless_asked_for(load: Load, problems: Problems) -> None:
+    data = load().data
+    assert data.augment is None
+    assert (data.ablation.max_steps, data.ablation.thoughts, data.ablation.tool_fraction) == (None, True, 1.0)
+    augment = load(overrides=["data.augment.toolbox=t.json"]).data.augment
+    assert augment is not None and (augment.share, augment.n_random, augment.virtual_share) == (1.0, 0, 0.0)
+    (problem,) = problems(overrides=["data.ablation.max_steps=2"])
+    assert problem == "data.ablation.max_steps: must be 1 | 3 | 5, not 2 (override)"
+    (problem,) = problems(overrides=["data.augment.share=0.5"])
+    assert problem.startswith("data.augment.toolbox: ")

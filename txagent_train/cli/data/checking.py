@@ -34,6 +34,7 @@ from txagent_train.cli.data.judging import (
     SyntaxOption,
     files_and_overrides,
     format_of,
+    guards_of,
     judge_for,
     judged,
 )
@@ -194,7 +195,7 @@ def check(
     paths, overrides = files_and_overrides(files or ())
     options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
     judge = judge_for(paths, overrides, recipe=recipe, format=format, options=options)
-    guards = Guards.of(judge.data)
+    guards = guards_of(judge)
     checks = [check_source(source, judge, guards, first=None if every else first) for source in judge.sources]
     empty = all(item.whole and not item.samples for item in checks)
     stops = empty or any(item.stopping for item in checks)

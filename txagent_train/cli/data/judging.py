@@ -20,6 +20,7 @@ from txagent_train.config.sft import DataSection, ModelSection, SftRecipe, Sourc
 from txagent_train.config.shipped import find_recipe
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import Trace
+from txagent_train.data.augment import Augmented
 from txagent_train.data.checks import CALL_FAULTS, INCOMPLETE
 from txagent_train.data.frozen import FROZEN
 from txagent_train.data.importers import resolved_format
@@ -163,12 +164,17 @@ def _source(file: Path, format: str, kind: str = "trace") -> SourceSection:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A record: its trace, or the fault for which it is left out or (``stops``) stops a run."""
+    """A record: its trace as training has it, or the fault for which it is left out or (``stops``) stops a run.
+
+    ``original`` is the trace as it was recorded, ``augmented`` what was made of it.
+    """
 
     trace: Trace | None
     line: int | None
     fault: DataError | None = None
     stops: bool = False
+    original: Trace | None = None
+    augmented: Augmented | None = None
 
     @property
     def id(self) -> str:
@@ -176,8 +182,13 @@ class Judged:
         return self.trace.id if self.trace is not None else self.fault.trace_id if self.fault is not None else ""
 
 
-def judged(source: SourceSection, judge: Judge, guards: Guards) -> Iterator[Judged]:
-    """Every record of a source, streamed, in order; unlike training, it goes on after a fault.
+def guards_of(judge: Judge) -> Guards:
+    """What keeps the records of a judge out of training, or varies them; read once for all its sources."""
+    return Guards.of(judge.data, judge.seed)
+
+
+def judged(source: SourceSection, judge: Judge, guards: Guards, *, epoch: int = 0) -> Iterator[Judged]:
+    """Every record of a source as it is in an epoch, streamed, in order; unlike training, it goes on after a fault.
 
     Raises:
         DataError: the file itself cannot be read on: it is torn, or holds no record.
@@ -190,10 +201,11 @@ def judged(source: SourceSection, judge: Judge, guards: Guards) -> Iterator[Judg
     def error(fault: DataError) -> None:
         before.append(Judged(None, fault.line, fault, stops=judge.strict or fault.reason in _ALWAYS_STOP))
 
+    training = source not in judge.held_out
     traces = source_traces(
         source,
         judge.data,
-        training=source not in judge.held_out,
+        training=training,
         guards=guards,
         on_drop=left_out,
         on_fault=error,
@@ -201,7 +213,8 @@ def judged(source: SourceSection, judge: Judge, guards: Guards) -> Iterator[Judg
     for line, trace in traces:
         yield from before
         before.clear()
-        yield Judged(trace, line)
+        varied = guards.variation.apply(trace, epoch=epoch, training=training)
+        yield Judged(varied.trace, line, original=trace, augmented=varied)
     yield from before
 
 

@@ -25,14 +25,19 @@ def print_json(value: JsonObject) -> None:
 
 
 def table(
-    title: str, columns: tuple[str, str], rows: Mapping[str, object], *, notes: Mapping[str, str] | None = None
+    title: str,
+    columns: tuple[str, str],
+    rows: Mapping[str, object],
+    *,
+    notes: Mapping[str, str] | None = None,
+    note_title: str = "what to do",
 ) -> Table:
     # Names come from files: they must not be read as markup.
     out = Table(title=escape(title), title_justify="left")
     out.add_column(columns[0])
     out.add_column(columns[1], justify="right")
     if notes:
-        out.add_column("what to do", overflow="fold")
+        out.add_column(note_title, overflow="fold")
     for name, value in rows.items():
         note = (escape(notes.get(name, "")),) if notes else ()
         out.add_row(escape(name), _number(value), *note)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from txagent_train.cli.data.comparing import compare
 from txagent_train.cli.data.importing import IncompleteChoice, InvalidCallsChoice
 from txagent_train.cli.data.judging import (
     DEFAULT_MODEL,
@@ -29,6 +30,7 @@ from txagent_train.cli.data.judging import (
     RecipeOption,
     SyntaxChoice,
     SyntaxOption,
+    guards_of,
     judge_for,
     judged,
 )
@@ -36,7 +38,6 @@ from txagent_train.cli.data.shared import AsJson, Format, print_json
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import JsonObject, RenderedExample, Trace
 from txagent_train.data.decompose import untrained_reason
-from txagent_train.data.mixing import Guards
 from txagent_train.rendering.preview import Line, Piece, Preview, lines, shared_messages, visible
 from txagent_train.rendering.preview_page import StepPreview, margin, preview_page
 from txagent_train.sft.rows import RowMaker, Sample
@@ -63,6 +64,10 @@ def show(
     trace_id: Annotated[str | None, typer.Option("--id", help="The record with this trace id instead.")] = None,
     step: Annotated[int | None, typer.Option("--step", min=0, help="This step alone (from 0), in full.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show where each token begins.")] = False,
+    epoch: Annotated[int, typer.Option("--epoch", min=0, help="As it is in this epoch (from 0).")] = 0,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Show the trace as recorded beside what augmentation made of it.")
+    ] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page instead.")] = None,
     recipe: RecipeOption = None,
     format: Format = "auto",
@@ -78,14 +83,17 @@ def show(
 ) -> None:
     """Show the samples of one record as training sees them: every token, and which are trained on.
 
-    The first record is shown unless --record or --id names another. Nothing but the records before it is read.
+    The first record is shown unless --record or --id names another. Nothing but the records before it is read. With
+    --beside, the trace is shown as text instead, what changed marked: [-before-] and {+after+}.
     """
     if record is not None and trace_id is not None:
         raise UserError("--record and --id name a record each", fix="give one of them")
+    if beside and html is not None:
+        raise UserError("--beside prints text, and --html writes the samples", fix="give one of them")
     options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
     judge = judge_for([file], overrides or (), recipe=recipe, format=format, options=options)
-    number, found = _find(judge, number=record or 1, trace_id=trace_id)
-    steps = list(_steps(judge, found))
+    number, found = _find(judge, number=record or 1, trace_id=trace_id, epoch=epoch)
+    steps = list(_steps(judge, found, epoch))
     if step is not None:
         steps = [item for item in steps if item.number == step]
         if not steps and found.trace is not None:
@@ -93,6 +101,9 @@ def show(
     title = f"record {number} of {file}" + (f", line {found.line}" if found.line not in (None, number) else "")
     if found.trace is not None:
         title += f": trace {found.trace.id}"
+    if beside:
+        compare(title, found, as_json=as_json)
+        return
     preview = Preview(judge.renderer.tokenizer)
     if as_json:
         print_json(_to_json(number, found, steps, preview, tokens=tokens))
@@ -104,11 +115,11 @@ def show(
         _print(title, found, steps, preview, tokens=tokens, opening=None if step is not None else opening)
 
 
-def _find(judge: Judge, *, number: int, trace_id: str | None) -> tuple[int, Judged]:
-    """The record that is asked for, and which it is, from 1."""
+def _find(judge: Judge, *, number: int, trace_id: str | None, epoch: int) -> tuple[int, Judged]:
+    """The record that is asked for, and which it is, from 1; the trace as it is in an epoch."""
     source = judge.sources[0]
     count = 0
-    for count, item in enumerate(judged(source, judge, Guards.of(judge.data)), 1):
+    for count, item in enumerate(judged(source, judge, guards_of(judge), epoch=epoch), 1):
         if item.id == trace_id if trace_id is not None else count == number:
             return count, item
     wanted = f"no record with the id {trace_id!r}" if trace_id is not None else f"no record {number}"
@@ -118,10 +129,10 @@ def _find(judge: Judge, *, number: int, trace_id: str | None) -> tuple[int, Judg
 # ---- what becomes of each step ----
 
 
-def _steps(judge: Judge, found: Judged) -> Iterator[StepPreview]:
+def _steps(judge: Judge, found: Judged, epoch: int) -> Iterator[StepPreview]:
     if found.trace is None:
         return
-    samples = {sample.example.step_index: (sample, notes) for sample, notes in _samples(judge, found.trace)}
+    samples = {sample.example.step_index: (sample, notes) for sample, notes in _samples(judge, found.trace, epoch)}
     for number, step in enumerate(found.trace.steps):
         if number in samples:
             yield _sample_preview(number, *samples[number])
@@ -130,10 +141,10 @@ def _steps(judge: Judge, found: Judged) -> Iterator[StepPreview]:
         yield StepPreview(number, f"not trained on ({reason})", (_WHY_UNTRAINED.get(reason, reason),))
 
 
-def _samples(judge: Judge, trace: Trace) -> Iterator[tuple[Sample, list[str]]]:
-    """The samples of the first epoch. All of them are made, for what is summarised in one stays so in later ones."""
+def _samples(judge: Judge, trace: Trace, epoch: int) -> Iterator[tuple[Sample, list[str]]]:
+    """The samples of an epoch. All of them are made, for what is summarised in one stays so in later ones."""
     maker = RowMaker(judge.data, judge.renderer, judge.seed)
-    for sample in maker.samples(trace, epoch=0):
+    for sample in maker.samples(trace, epoch=epoch):
         notes = []
         saved, maker.overlong.tokens_saved = maker.overlong.tokens_saved, 0
         if saved:

@@ -29,6 +29,7 @@ from txagent_train.data.importers.annotated import AnnotatedConversation, StepNo
 from txagent_train.data.importers.values import parse_once, parse_tools, text_of
 from txagent_train.data.importers.words import CALL_MARKERS
 from txagent_train.data.strict_json import strict_loads
+from txagent_train.data.toolspecs.tooluniverse_v0 import merged_required
 
 CALL_AGENT = "CallAgent"
 FORCED_BEGINNING = "Since I cannot continue reasoning, I will provide the final answer based on the current information"
@@ -62,9 +63,7 @@ def read_tools(value: object) -> tuple[ToolSpec, ...]:
 def _read_tool(item: Any) -> tuple[ToolSpec, ...]:
     if not isinstance(item, dict) or "parameter" not in item or "parameters" in item:
         return parse_tools([item])
-    parameters = item["parameter"]
-    if isinstance(parameters, dict) and isinstance(item.get("required"), list):
-        parameters = {"required": item["required"], **parameters}
+    parameters = merged_required(item["parameter"], item)
     plain = {"name": item.get("name"), "description": item.get("description"), "parameters": parameters}
     return tuple(replace(spec, origin={"tooluniverse": item}) for spec in parse_tools([plain]))
 

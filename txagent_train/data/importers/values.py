@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH, Json, JsonObject, ToolCall, ToolSpec
-from txagent_train.data.schemas import with_required_lists
 from txagent_train.data.strict_json import strict_loads
+from txagent_train.data.toolspecs.fields import read_fields
 
 EMPTY: tuple[object, ...] = (None, "", [], {})
 """Values of a message's key that say nothing: what exporters and Arrow fill in."""
@@ -112,20 +113,12 @@ def _parse_tool(item: object) -> ToolSpec:
     function = item.get("function", item)
     if not isinstance(function, dict):
         raise DataError("the function of a tool must be an object", reason="invalid_tool_spec")
-    name = function.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise DataError("a tool has no name", reason="tool_without_name")
-    description = function.get("description")
-    parameters = function.get("parameters")
-    if parameters is None:
-        parameters = {"type": "object", "properties": {}}
-    else:
-        parameters = with_required_lists(parse_once(parameters, f"the parameters of tool {name}", "invalid_tool_spec"))
-    described = "" if description is None else description
-    plain = {"name": name, "description": described, "parameters": parameters}
+    name, parameters = function.get("name"), function.get("parameters")
+    parameters = parse_once(parameters, f"the parameters of tool {name}", "invalid_tool_spec")
+    spec = read_fields(name, function.get("description"), parameters)
+    plain = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     # Most specs can be written back from the three fields; the others keep what they were read from.
-    origin = {} if item == {"type": "function", "function": plain} else {"openai": item}
-    return ToolSpec(name, described, parameters, origin)
+    return spec if item == {"type": "function", "function": plain} else replace(spec, origin={"openai": item})
 
 
 def text_field(record: JsonObject, name: str, default: str = "") -> str:

@@ -1,0 +1,1 @@
+"""Chat-completion clients: any OpenAI-compatible endpoint, recorded and replayed."""

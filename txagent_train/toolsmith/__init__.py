@@ -1,0 +1,1 @@
+"""Making training data about tools: rewritten versions, their checks, and which tools are alike."""

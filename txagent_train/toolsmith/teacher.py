@@ -1,0 +1,190 @@
+"""The writer that asks a chat model. One request asks for a few versions of one tool.
+
+Answers are kept by the hash of their request, so that a run that was killed goes on, and the same run again costs
+nothing. An answer that cannot be used fails its versions; they are asked for again in the next attempt, with what
+was wrong, and in the end are reported: no other writer steps in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from itertools import groupby
+
+from txagent_train.clients.chat import CHARACTERS_PER_TOKEN, ChatClient, ChatError, ChatReply, ChatRequest, Price, Usage
+from txagent_train.clients.recording import Recorded, ReplyStore
+from txagent_train.core.errors import UserError
+from txagent_train.core.records import JsonObject, ToolSpec
+from txagent_train.toolsmith.drafts import Job, NoDraft, Written
+from txagent_train.toolsmith.replies import read_reply
+from txagent_train.toolsmith.synonyms import argument_description, properties
+
+VERSIONS_PER_REQUEST = 5
+_SYSTEM = (
+    "You rewrite the descriptions of tools that an AI agent can call. A version must mean exactly what the original "
+    "means, so that a reader of it would make the same calls; its wording should differ from the original and from "
+    "the other versions as much as that allows. Rules: the name is a new identifier in snake_case of at most 64 "
+    "characters. The description keeps every fact, limit, unit and example of the original, and what tells the tool "
+    "from similar ones. Each argument gets a new name (an identifier, not that of another argument of the tool) and "
+    "a new description; types and allowed values are not yours to change, so quote them as they are. Never mention "
+    "the original names. Answer with one JSON object only: {\"versions\": [{\"version\": NUMBER, \"name\": TEXT, "
+    "\"description\": TEXT, \"arguments\": {ORIGINAL NAME: {\"name\": TEXT, \"description\": TEXT}}}]}."
+)  # fmt: skip
+_STYLES = (
+    "terse", "a full and formal sentence", "an instruction to the reader", "a question and its answer",
+    "when to use it, then what it gives", "input first, then output", "output first, then input",
+    "plain words for a beginner", "the words of a specialist", "the style of an API reference",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the first attempt will take, before anything is sent; ``recorded`` requests cost nothing."""
+
+    requests: int
+    recorded: int
+    usage: Usage
+    cost: float | None
+
+    def to_json(self) -> JsonObject:
+        return {"requests": self.requests, "recorded": self.recorded, **_usage_json(self.usage), "cost": self.cost}
+
+
+class TeacherWriter:
+    """Writes versions with a chat model.
+
+    Args:
+        connect: opens the client, once for each call of ``write``.
+        store: the answers, open.
+        price: what the model costs; None where it is not known.
+        seed: another seed asks for other answers.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[ChatClient]],
+        store: ReplyStore,
+        *,
+        model: str,
+        price: Price | None = None,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        self._connect, self._store = connect, store
+        self._model, self._price = model, price
+        self._temperature, self._seed = temperature, seed
+        self._usage = Usage()
+        self._sent = self._reused = 0
+
+    def settings(self) -> JsonObject:
+        """See Writer.settings."""
+        return {"name": "teacher", "model": self._model, "temperature": self._temperature, "seed": self._seed}
+
+    def estimate(self, jobs: Sequence[Job]) -> Estimate:
+        """What writing the jobs will take, if each is right at once. Tokens are reckoned from characters."""
+        requests = [(self._request(batch), batch) for batch in _batches(jobs)]
+        new = [(request, batch) for request, batch in requests if request not in self._store]
+        prompt = sum(request.estimated_prompt_tokens for request, _ in new)
+        usage = Usage(prompt, sum(_answer_tokens(batch) for _, batch in new))
+        return Estimate(len(requests), len(requests) - len(new), usage, self._cost(usage))
+
+    def spent(self) -> JsonObject:
+        """What was sent so far, and what the server says it took."""
+        spent = {"requests": self._sent, "recorded": self._reused, **_usage_json(self._usage)}
+        return spent | {"cost": self._cost(self._usage)}
+
+    def _cost(self, usage: Usage) -> float | None:
+        return None if self._price is None else self._price.cost(usage)
+
+    def write(self, jobs: Sequence[Job], done: Callable[[int], None]) -> list[Written]:
+        """See Writer.write."""
+        return asyncio.run(self._write(list(_batches(jobs)), done))
+
+    async def _write(self, batches: Sequence[Sequence[Job]], done: Callable[[int], None]) -> list[Written]:
+        async with self._connect() as client:
+            recorded = Recorded(client, self._store)
+            first = [await self._batch(recorded, batch, done) for batch in batches[:1]]
+            for item in first[0] if first else ():
+                if isinstance(item, NoDraft) and item.reason == "unreachable":
+                    # The others would wait as long for nothing.
+                    raise UserError(f"the teacher does not answer: {item.found}", fix="check its address")
+            tasks = [asyncio.create_task(self._batch(recorded, batch, done)) for batch in batches[1:]]
+            try:
+                written = first + await asyncio.gather(*tasks)
+            finally:
+                # After an error for all of them (a wrong key) the others must not go on asking.
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                self._usage += recorded.usage
+                self._sent += recorded.sent
+                self._reused += recorded.reused
+        return [item for batch in written for item in batch]
+
+    async def _batch(self, client: ChatClient, batch: Sequence[Job], done: Callable[[int], None]) -> list[Written]:
+        try:
+            reply = await client.complete(self._request(batch))
+        except ChatError as error:
+            return [NoDraft(error.reason, str(error))] * len(batch)
+        finally:
+            done(len(batch))
+        return _drafts(reply, batch)
+
+    def _request(self, batch: Sequence[Job]) -> ChatRequest:
+        spec = batch[0].spec
+        wanted = [{"version": job.version, "style": _STYLES[job.version % len(_STYLES)]} for job in batch]
+        asked: JsonObject = {"tool": _shown(spec), "versions": wanted}
+        refused = sorted({reason for job in batch for reason in job.rejected})
+        if refused:
+            asked["earlier_answers_were_refused_for"] = refused
+        messages = (
+            {"role": "system", "content": _SYSTEM},
+            {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
+        )
+        return ChatRequest(
+            self._model,
+            messages,
+            temperature=self._temperature,
+            # Twice what is expected, so that only an answer that runs wild is cut.
+            max_tokens=1024 + 2 * _answer_tokens(batch),
+            seed=self._seed * 1000 + batch[0].attempt,
+            json_object=True,
+        )
+
+
+def _batches(jobs: Sequence[Job]) -> Iterable[Sequence[Job]]:
+    """The jobs in their order, those of one tool and attempt together, a few at a time."""
+    for _, group in groupby(jobs, key=lambda job: (job.spec.name, job.attempt)):
+        together = list(group)
+        for start in range(0, len(together), VERSIONS_PER_REQUEST):
+            yield together[start : start + VERSIONS_PER_REQUEST]
+
+
+def _shown(spec: ToolSpec) -> JsonObject:
+    arguments = {
+        name: {
+            "description": argument_description(schema),
+            "type": schema.get("type", "any") if isinstance(schema, dict) else "any",
+        }
+        for name, schema in properties(spec).items()
+    }
+    return {"name": spec.name, "description": spec.description, "arguments": arguments}
+
+
+def _answer_tokens(batch: Sequence[Job]) -> int:
+    """About how many tokens the answer has: as much for each version as the tool itself takes."""
+    return round(len(batch) * len(json.dumps(_shown(batch[0].spec))) / CHARACTERS_PER_TOKEN)
+
+
+def _drafts(reply: ChatReply, batch: Sequence[Job]) -> list[Written]:
+    versions = read_reply(reply.text, [job.version for job in batch])
+    if isinstance(versions, NoDraft):
+        return [NoDraft("reply_cut" if reply.cut else versions.reason, versions.found)] * len(batch)
+    return [versions.get(job.version, NoDraft("version_missing")) for job in batch]
+
+
+def _usage_json(usage: Usage) -> JsonObject:
+    return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
