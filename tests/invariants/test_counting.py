@@ -86,12 +86,7 @@ def test_every_supervised_token_of_a_set(
             "name": "count",
             "output_dir": str(tmp_path / "run"),
             "model": {"name_or_path": "x"},
-            "data": {
-                "sources": sources,
-                "max_length": LIMITS.get(name, LIMIT),
-                "overlong": overlong,
-                "invalid_calls": "keep",
-            },
+            "data": data,
         }
     )
     tokenizer = TOKENIZERS["smollm2"]()

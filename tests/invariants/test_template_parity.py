@@ -56,7 +56,7 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
     normalizer = renderer.tokenizer.backend_tokenizer.normalizer
 
     def read(value: Any) -> Any:
-        """A value as the tokenizer leaves it: that of Qwen composes letters and their accents (NFC), save in escapes."""
+        """A value as the tokenizer leaves it: Qwen's composes letters and accents (NFC) where they are not escapes."""
         value = well_formed_json(value)
         if normalizer is None or renderer.wire.syntax == "txagent":
             return value
