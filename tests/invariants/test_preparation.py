@@ -123,12 +123,14 @@ def test_two_jobs_that_need_the_same_rows_do_not_disturb_each_other(
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_first_fault_in_the_order_of_the_data_is_told(tmp_path: Path, traces: list[Trace], processes: int) -> None:
     """The later fault is met first by the process whose stretch it is in."""
+    calling = [line for line, trace in enumerate(traces, 1) if trace.steps[0].calls]
+    first, second = (next(line for line in calling if line > start) for start in (200, workers.STRETCH))
     path = tmp_path / "a.jsonl"
     with jsonl_writer(path) as writer:
         for line, trace in enumerate(traces, 1):
             record = trace_to_json(trace)
-            if line in (200, workers.STRETCH + 2):
-                record["turns"][1]["calls"] = [{"name": "no_such_tool", "arguments": {}}]
+            if line in (first, second):
+                record["turns"][1]["step"]["calls"][0]["name"] = "no_such_tool"
             writer.write(record)
     out = tmp_path / "out"
     done = subprocess.run(
@@ -139,5 +141,5 @@ def test_the_first_fault_in_the_order_of_the_data_is_told(tmp_path: Path, traces
         env={**os.environ, "COLUMNS": "400"},
     )
     assert done.returncode == 2
-    assert f"a.jsonl:200, trace {traces[199].id}, step 0: the call names no_such_tool" in done.stderr
+    assert f"a.jsonl:{first}, trace {traces[first - 1].id}, step 0: the call names no_such_tool" in done.stderr
     assert not list((out / "prepared").glob("*epoch*"))

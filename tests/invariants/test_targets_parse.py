@@ -8,15 +8,20 @@ from hypothesis import HealthCheck, given, settings
 from tests.invariants.test_template_parity import FORMATS, renderer_for
 from tests.support.traces import traces
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import Step, StepStatus, Trace, UserMessage
+from txagent_train.core.records import Step, StepExample, StepStatus, ToolSpec, Trace, UserMessage
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering.controls import well_formed
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import FinishStyle, SyntaxName
 
+TOOL = ToolSpec("look_up", "Looks up.", {"type": "object", "properties": {}})
+
 
 def check_targets(renderer: Renderer, trace: Trace) -> None:
     for example in decompose(trace):
+        if not example.tools:
+            check_plain(renderer, example)
+            continue
         try:
             rendered = renderer.render(example)
         except DataError as error:
@@ -28,6 +33,15 @@ def check_targets(renderer: Renderer, trace: Trace) -> None:
         if example.is_reply and renderer.wire.finish == "call":
             expected, _ = renderer._foreign.clean(well_formed(example.target.thought).strip())
             assert parsed.answer == expected and parsed.step.thought == ""
+
+
+def check_plain(renderer: Renderer, example: StepExample) -> None:
+    """Without tools there is no Finish: an answer or reply is the plain text that any chat model gives."""
+    ids = renderer.render(example).input_ids
+    assert renderer.parse(ids).step.calls == () or example.target.calls
+    if not example.target.calls:
+        text = renderer.tokenizer.decode(ids[ids.index(renderer.stop_token_id) :])
+        assert "[FinalAnswer]" not in text and '"Finish"' not in renderer.tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
@@ -47,7 +61,12 @@ def test_no_target_is_unparsable(name: str, syntax: SyntaxName, finish: FinishSt
 
 @pytest.mark.parametrize("syntax", ["txagent", "hermes"])
 def test_a_reply_is_written_as_an_answer_and_remembered_as_plain_text(syntax: SyntaxName) -> None:
-    trace = Trace("t", (UserMessage("q?"), Step("One."), UserMessage("And?"), Step("Sure.")), answer="Two.")
+    trace = Trace(
+        "t",
+        (UserMessage("q?"), Step("One."), UserMessage("And?"), Step("Sure.")),
+        answer="Two.",
+        initial_tools=(TOOL,),
+    )
     renderer = renderer_for("smollm2", syntax, "call")
     first, last = (renderer.tokenizer.decode(renderer.render(example).input_ids) for example in decompose(trace))
     assert "<|im_start|>assistant\n[FinalAnswer] One." in first and '"Finish"' in first.split("assistant\n")[1]
@@ -57,7 +76,8 @@ def test_a_reply_is_written_as_an_answer_and_remembered_as_plain_text(syntax: Sy
 
 
 def test_text_before_another_step_of_the_model_has_no_words() -> None:
-    trace = Trace("t", (UserMessage("q?"), Step("One."), Step("Two."), Step()), answer="Three.")
+    turns = (UserMessage("q?"), Step("One."), Step("Two."), Step())
+    trace = Trace("t", turns, answer="Three.", initial_tools=(TOOL,))
     renderer = renderer_for("smollm2", "txagent", "call")
     examples = list(decompose(trace))
     for example in examples[:2]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from typing import Any
 
 import jinja2
 import pytest
@@ -13,7 +15,7 @@ from tests.support.traces import odd_trace, traces
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import StepExample, Trace
 from txagent_train.data.decompose import decompose
-from txagent_train.rendering.controls import tokenizer_controls, well_formed, well_formed_json
+from txagent_train.rendering.controls import tokenizer_controls, well_formed_json
 from txagent_train.rendering.messages import tool_message
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.wire import FinishStyle, SyntaxName, WireFormat
@@ -51,6 +53,15 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
         renderer.tokenizer.convert_tokens_to_ids(token)
         for token in ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
     }
+    normalizer = renderer.tokenizer.backend_tokenizer.normalizer
+
+    def read(value: Any) -> Any:
+        """A value as the tokenizer leaves it: Qwen's composes letters and accents (NFC) where they are not escapes."""
+        value = well_formed_json(value)
+        if normalizer is None or renderer.wire.syntax == "txagent":
+            return value
+        return json.loads(normalizer.normalize_str(json.dumps(value, ensure_ascii=False)))
+
     for example in decompose(trace, seed=1, epoch=0):
         try:
             rendered = renderer.render(example)
@@ -66,11 +77,12 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
         assert control_ids.intersection(rendered.input_ids) <= structure | syntax
         parsed = renderer.parse(rendered.input_ids[cut:])
         assert [(call.name, call.arguments) for call in parsed.step.calls] == [
-            (well_formed(call.name), well_formed_json(call.arguments)) for call in example.target.calls
+            (read(call.name), read(call.arguments)) for call in example.target.calls
         ]
-        assert (parsed.answer is not None) == (
-            example.is_final or example.is_reply or (renderer.wire.finish == "text" and not parsed.step.calls)
-        )
+        if example.tools or renderer.wire.finish == "text":
+            assert (parsed.answer is not None) == (
+                example.is_final or example.is_reply or (renderer.wire.finish == "text" and not parsed.step.calls)
+            )
 
 
 @pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
@@ -95,8 +107,6 @@ def test_any_trace(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
 @pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
 def test_bare_jinja_differs_in_tojson_alone(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
     """With the ``tojson`` of transformers, an environment that trims no blocks gives the same text."""
-    import json
-
     renderer = renderer_for(name, syntax, finish)
     environment = jinja2.Environment()
     environment.filters["tojson"] = lambda value, ensure_ascii=False: json.dumps(value, ensure_ascii=ensure_ascii)

@@ -7,6 +7,7 @@ import typer
 from txagent_train.cli.data.checking import check
 from txagent_train.cli.data.freezing import freeze_command
 from txagent_train.cli.data.importing import import_command
+from txagent_train.cli.data.preparing import prepare
 from txagent_train.cli.data.showing import show
 from txagent_train.cli.data.splitting import split
 from txagent_train.cli.data.stats import stats
@@ -18,3 +19,4 @@ app.command()(split)
 app.command("freeze")(freeze_command)
 app.command()(show)
 app.command()(check)
+app.command()(prepare)
