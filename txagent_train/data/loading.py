@@ -45,6 +45,7 @@ def read_numbered(
     *,
     supervise: Supervise | None = None,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The sound traces of a file, streamed, each with its line. A record is left out after its fault was handed over.
 
@@ -52,6 +53,7 @@ def read_numbered(
         format: one of IMPORTERS, or AUTO.
         supervise: which steps are trained on; None: as is usual for the format (importers.SUPERVISED).
         wanted: which records are parsed at all, by line.
+        unique_ids: an id that comes a second time is a fault; else the caller sees to it, who knows of more records.
 
     Raises:
         DataError: the file cannot be read or holds no record, or its format cannot be told.
@@ -59,7 +61,8 @@ def read_numbered(
     """
     format = resolved_format(path, format)
     last_only = (supervise or SUPERVISED.get(format, "all")) == "last"
-    return read_parsed(path, parser_for(format), policies, seen=set(), last_only=last_only, wanted=wanted)
+    seen = set[str]() if unique_ids else None
+    return read_parsed(path, parser_for(format), policies, seen=seen, last_only=last_only, wanted=wanted)
 
 
 def read_parsed(
@@ -67,7 +70,7 @@ def read_parsed(
     parse: Parser,
     policies: Policies,
     *,
-    seen: set[str],
+    seen: set[str] | None,
     last_only: bool = False,
     limit: int | None = None,
     wanted: Wanted = every_record,
@@ -75,7 +78,7 @@ def read_parsed(
     """The same with the parser at hand.
 
     Args:
-        seen: the ids of the traces so far, of this file and of others; they are added to it.
+        seen: the ids of the traces so far, of this file and of others; they are added to it. None: any id may come.
         last_only: only the last step of each trace is trained on.
         limit: how many records are read; None: all.
 
@@ -109,7 +112,8 @@ def read_parsed(
             deep = DataError("the record is nested too deeply", reason="nested_too_deeply")
             policies.on_fault(deep.at(path=str(path), line=line))
             continue
-        seen.add(trace.id)
+        if seen is not None:
+            seen.add(trace.id)
         yield line, trace
     if not read:
         raise DataError("the file holds no records", reason="no_records", path=str(path))
@@ -124,8 +128,8 @@ def supervise_last(trace: Trace) -> Trace:
     return replace(trace, turns=tuple(turns))
 
 
-def _check_record(trace: Trace, seen: set[str]) -> None:
-    if trace.id in seen:
+def _check_record(trace: Trace, seen: set[str] | None) -> None:
+    if seen is not None and trace.id in seen:
         raise DataError("another trace of the file has the same id", reason="duplicate_id", trace_id=trace.id)
     check_text(trace)
     check_names(trace)
@@ -165,6 +169,7 @@ def load_numbered(
     on_drop: OnFault | None = None,
     on_fault: OnFault = raise_fault,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The traces of a file for training, streamed, each with its line: the first bad record is an error.
 
@@ -175,6 +180,7 @@ def load_numbered(
         on_drop: receives each fault where one of these is "drop"; needed then, for nothing is dropped unseen.
         on_fault: receives every fault that is an error; it may take note of it and go on.
         wanted: which records are parsed at all, by line; the others are not judged.
+        unique_ids: as read_numbered.
 
     Raises:
         DataError: names the file and line, the trace, and the step where there is one.
@@ -185,7 +191,7 @@ def load_numbered(
     if format == NATIVE and incomplete == "error":
         incomplete = "steps"
     policies = policies_for(invalid_calls, incomplete, drop=on_drop or raise_fault, stop=on_fault, on_fault=on_fault)
-    return read_numbered(path, format, policies, wanted=wanted)
+    return read_numbered(path, format, policies, wanted=wanted, unique_ids=unique_ids)
 
 
 FAULT_KEYS = {"file", "line", "id", "step", "reason", "problem"}

@@ -78,6 +78,7 @@ def source_traces(
     on_drop: OnFault,
     on_fault: OnFault = raise_fault,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The traces of a source, streamed, each with its line; general data comes as chat traces.
 
@@ -87,12 +88,13 @@ def source_traces(
             about an excluded entity.
         on_fault: receives every other fault: an error, unless the caller takes note of it and goes on.
         wanted: which records are read, by line; what is dropped elsewhere is not told.
+        unique_ids: as loading.read_numbered.
 
     Raises:
         DataError: a record is wrong and the recipe says error, is of another kind, or is in a frozen evaluation set;
             names file, line and trace.
     """
-    for line, found in _read(source, data, on_drop, on_fault, wanted):
+    for line, found in _read(source, data, on_drop, on_fault, wanted, unique_ids):
         try:
             trace = of_kind(found, source.kind)
             if training:
@@ -105,11 +107,11 @@ def source_traces(
 
 
 def _read(
-    source: SourceSection, data: DataSection, on_drop: OnFault, on_fault: OnFault, wanted: Wanted
+    source: SourceSection, data: DataSection, on_drop: OnFault, on_fault: OnFault, wanted: Wanted, unique_ids: bool
 ) -> Iterator[tuple[int, Trace]]:
     parse = row_parser(source)
     if parse is not None:
-        return _read_rows(source.path, parse, on_fault, wanted)
+        return _read_rows(source.path, parse, on_fault, wanted, unique_ids)
     return load_numbered(
         source.path,
         source.format,
@@ -118,6 +120,7 @@ def _read(
         on_drop=on_drop,
         on_fault=on_fault,
         wanted=wanted,
+        unique_ids=unique_ids,
     )
 
 
@@ -140,12 +143,14 @@ def row_parser(source: SourceSection) -> Parser | None:
     return ROW_PARSERS[source.kind] if first is not None and is_plain_row(first) else None
 
 
-def _read_rows(path: Path, parse: Parser, on_fault: OnFault, wanted: Wanted) -> Iterator[tuple[int, Trace]]:
+def _read_rows(
+    path: Path, parse: Parser, on_fault: OnFault, wanted: Wanted, unique_ids: bool
+) -> Iterator[tuple[int, Trace]]:
     lines: dict[str, int] = {}
     for line, record in read_records(path, wanted):
         try:
             trace = parse(record, path=path, line=line)
-            if trace.id in lines:
+            if unique_ids and trace.id in lines:
                 problem = "another row of the file has the same id"
                 fix = f"the other one is in line {lines[trace.id]}; give each row an id of its own"
                 raise DataError(problem, reason="duplicate_id", trace_id=trace.id, fix=fix)

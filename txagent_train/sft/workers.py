@@ -160,6 +160,7 @@ def _make(job: PartJob, worker: int, faults: Sequence[_Cell], made: _Cell) -> _F
             guards=job.guards,
             on_drop=mine.drop,
             wanted=mine.wants,
+            unique_ids=False,  # seen when the parts are merged: a process knows only its own
         )
         line = 0
         try:

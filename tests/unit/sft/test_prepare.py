@@ -159,3 +159,22 @@ def test_a_torn_part_is_made_again(tmp_path: Path) -> None:
         (parts / name).write_bytes(content)
     (rows,) = prepared.epochs(1, traces_per_step=1, max_steps=None)
     assert len(rows) == 6 and rows.directory == folder and not parts.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_id_that_comes_twice_is_told_whichever_process_meets_it(tmp_path: Path, workers: int) -> None:
+    """One that was excluded does not count, however near it stands."""
+    few = small_traces(3)
+    traces = [replace(few[0], id=f"t{number}", entities=("plain",)) for number in range(600)]
+    traces[0] = replace(traces[0], id="excluded", entities=("left out",))
+    traces[300] = replace(traces[300], id="excluded")
+    listed = tmp_path / "excluded.txt"
+    listed.write_text("left out\n")
+    prepared = preparation(tmp_path, traces, exclude=[str(listed)], workers=workers)
+    (rows,) = prepared.epochs(1, traces_per_step=1, max_steps=None)
+    assert rows.report.traces == 599
+    traces[400] = replace(traces[400], id="t1")
+    prepared = preparation(tmp_path, traces, exclude=[str(listed)], workers=workers)
+    with pytest.raises(DataError, match=r"data.jsonl:401, trace t1: .*same id\n.*in line 2"):
+        prepared.epochs(1, traces_per_step=1, max_steps=None)
