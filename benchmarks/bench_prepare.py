@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -167,13 +166,13 @@ def compare(traces: int, rounds: int, result_words: int) -> Iterator[dict[str, A
                 yield {"ours": found["ours"], "trl": found["trl"], "ratio": found["ours"] / found["trl"]}
 
 
-def grow(counts: list[int], workers: int) -> list[dict[str, float]]:
+def grow(counts: list[int], workers: int, result_words: int) -> list[dict[str, float]]:
     """Seconds and peak memory of a preparation, each in a process of its own."""
     out = []
     with tempfile.TemporaryDirectory() as name:
         for count in counts:
             path = Path(name) / f"{count}.jsonl"
-            write_traces(path, count)
+            write_traces(path, count, result_words=result_words)
             command = [sys.executable, __file__, "--one", str(path), "--workers", str(workers)]
             answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             out.append({"traces": count, **json.loads(answer.splitlines()[-1])})
@@ -182,14 +181,17 @@ def grow(counts: list[int], workers: int) -> list[dict[str, float]]:
 
 
 def one(path: Path, workers: int) -> dict[str, float]:
-    """Prepare a file in this process: seconds, and the peak memory of it and of its worker processes."""
+    """Prepare a file: seconds, and the peak memory of this process."""
     with tempfile.TemporaryDirectory() as name:
         report, seconds = prepare(path, Path(name), workers=workers)
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+    # Not ru_maxrss: a process starts with the one of its parent.
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
     return {
         "seconds": seconds,
         "peak_mib": peak,
         "samples": report.rows,
+        "tokens_per_sample": report.tokens / report.rows,
         "stored_share": report.stored_tokens / report.tokens,
     }
 
@@ -215,7 +217,7 @@ def main() -> None:
         print(json.dumps(one(args.one, args.workers)))
         return
     rounds = list(compare(args.traces, args.rounds, args.result_words))
-    points = grow(args.grow, args.workers)
+    points = grow(args.grow, args.workers, args.result_words)
     ratios = sorted(item["ratio"] for item in rounds)
     result = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
@@ -224,6 +226,7 @@ def main() -> None:
         "ratio": statistics.median(ratios),
         "ratio_spread": [ratios[0], ratios[-1]],
         "rounds": rounds,
+        "tokens_per_sample": points[-1]["tokens_per_sample"],
         "growth": points,
         "seconds_per_trace": slope(points),
         f"hours_for_{PAPER_TRACES}_traces": slope(points) * PAPER_TRACES / 3600,

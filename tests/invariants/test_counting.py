@@ -19,7 +19,8 @@ from txagent_train.core.errors import DataError
 from txagent_train.core.records import Trace
 from txagent_train.data.decompose import decompose
 from txagent_train.data.general import uses_tools
-from txagent_train.data.loading import import_traces, load_traces
+from txagent_train.data.importing import import_traces
+from txagent_train.data.loading import load_traces
 from txagent_train.rendering.controls import Neutraliser, tokenizer_controls
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.rendering.syntax import Cleaner, target_text

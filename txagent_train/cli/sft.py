@@ -37,8 +37,10 @@ def sft(
     loaded = load_recipe(path, overrides or ())
     check_files(loaded, where=str(path))  # before torch is imported, which takes seconds
     check_place(loaded.output_dir / "x")
+    from txagent_train.sft.retention import retention_words
     from txagent_train.sft.run import Resume, run_sft
     from txagent_train.tracking.logging import rank
+    from txagent_train.tracking.metrics import read_metrics
 
     named: dict[str, Resume] = {"auto": "auto", "never": "never"}
     result = run_sft(loaded, resume=named.get(resume, Path(resume)))
@@ -49,4 +51,6 @@ def sft(
         return
     loss = "" if result.loss is None else f", loss {result.loss:.4f}"
     held_out = "" if result.eval_loss is None else f", held-out loss {result.eval_loss:.4f}"
-    print(f"{result.steps} optimizer steps done{loss}{held_out}; the model is in {result.model_dir}")
+    words = retention_words(read_metrics(result.run_dir / "metrics.jsonl").records)
+    kept = f", {words}" if words else ""
+    print(f"{result.steps} optimizer steps done{loss}{held_out}{kept}; the model is in {result.model_dir}")

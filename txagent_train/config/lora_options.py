@@ -9,6 +9,17 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+_OTHER_NAMES = {
+    "rank": "r",
+    "lora_r": "r",
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "target": "target_modules",
+    "targets": "target_modules",
+    "lora_target": "target_modules",
+}
+"""What other tools and the papers call these options; peft's names are not near them."""
+
 
 @cache
 def lora_option_names() -> frozenset[str]:
@@ -28,7 +39,7 @@ def unknown_lora_options(names: Iterable[str]) -> list[tuple[str, str]]:
     problems = []
     for name in names:
         if name not in lora_option_names():
-            close = get_close_matches(name, lora_option_names(), n=1)
-            hint = f"; did you mean adapter.lora.{close[0]}?" if close else ""
+            near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name, lora_option_names(), n=1)), "")
+            hint = f"; did you mean adapter.lora.{near}?" if near else ""
             problems.append((name, f"peft.LoraConfig has no such option{hint}"))
     return problems

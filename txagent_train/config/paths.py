@@ -46,6 +46,19 @@ def _resolve(node: Node, *, is_model: bool) -> str:
     return str(node.value) if is_model else os.path.abspath(written)
 
 
+_SAVED = ("state.json", "dataset_dict.json", "dataset_info.json")
+"""Files that ``datasets`` writes beside what it saves."""
+
+
+def _holds_table(folder: Path) -> bool:
+    """Whether a folder looks like a data set of Parquet or Arrow files; reading it says what is wrong with it."""
+    try:
+        files = os.listdir(folder)
+    except OSError:
+        return False
+    return any(name in _SAVED or name.endswith((".parquet", ".arrow")) for name in files)
+
+
 def check_files(recipe: SftRecipe, *, where: str = "") -> None:
     """Check that the files and folders a recipe names are there; ``where`` is its file, for the message.
 
@@ -57,7 +70,8 @@ def check_files(recipe: SftRecipe, *, where: str = "") -> None:
         for index, source in enumerate(sources):
             key = f"data.{part}.{index}.path"
             if os.path.isdir(source.path):
-                problems.append(f"{key}: this is a folder: {source.path}; name a file in it")
+                if not _holds_table(source.path):
+                    problems.append(f"{key}: this is a folder without a data set: {source.path}; name a file in it")
             elif not os.path.isfile(source.path):
                 problems.append(f"{key}: no such file: {source.path}; put it there, or set {key}=FILE")
     for part, files in (("exclude", recipe.data.exclude), ("frozen", recipe.data.frozen)):

@@ -113,7 +113,7 @@ class SourceSection(Section):
     """
 
     path: FilePath
-    format: SourceFormat = "native"
+    format: SourceFormat = "auto"
     kind: SourceKind = "trace"
     weight: Number = Field(default=1.0, gt=0.0)
 

@@ -117,14 +117,18 @@ def _step_from_json(value: object) -> Step:
         results=_many(_result_from_json, "results"),
         tools_added=_many(tool_from_json, "tools_added"),
         status=_status_from_json,
-        weight=_number,
+        weight=weight_of,
     )
 
 
-def _number(value: object) -> float:
+def weight_of(value: object) -> float:
+    """The weight that a record holds. Raises DataError (reason ``invalid_weight``) for what is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise DataError(f"a weight must be a number, not {value!r}", reason="wrong_type")
-    return float(value)
+        raise DataError(f"a weight must be a number, not {value!r}", reason="invalid_weight")
+    try:
+        return float(value)
+    except OverflowError:
+        raise DataError("a weight is too large for a number", reason="invalid_weight") from None
 
 
 def _turns_from_json(value: object) -> tuple[UserMessage | Step, ...]:

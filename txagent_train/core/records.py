@@ -45,8 +45,14 @@ class StepStatus(StrEnum):
     """Produced, then rejected by a filter; kept for the record, not trained on by default."""
 
 
-def check_json(value: object, what: str) -> None:
-    """Raise DataError unless ``value`` is plain JSON (string keys, finite numbers)."""
+JSON_DEPTH = 100
+"""How deep lists and objects may be nested: far beyond any tool's data, and far below what exhausts the stack."""
+
+
+def check_json(value: object, what: str, depth: int = 0) -> None:
+    """Raise DataError unless ``value`` is plain JSON (string keys, finite numbers) at most JSON_DEPTH deep."""
+    if depth > JSON_DEPTH:
+        raise DataError(f"{what} is nested more than {JSON_DEPTH} levels deep", reason="nested_too_deeply")
     if value is None or isinstance(value, (bool, int, str)):
         return
     if isinstance(value, float):
@@ -55,13 +61,13 @@ def check_json(value: object, what: str) -> None:
         return
     if isinstance(value, list):
         for item in value:
-            check_json(item, what)
+            check_json(item, what, depth + 1)
         return
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise DataError(f"{what} has the key {key!r}, which is not a string", reason="not_json")
-            check_json(item, what)
+            check_json(item, what, depth + 1)
         return
     raise DataError(f"{what} holds a {type(value).__name__}, which is not JSON", reason="not_json")
 

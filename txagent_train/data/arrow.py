@@ -80,9 +80,13 @@ def table_files(path: Path) -> list[Path]:
     if (path / "state.json").is_file():
         return _saved_files(path)
     files = sorted(path.glob("*.parquet"))
+    below = sorted({str(item.parent.relative_to(path)) for item in path.glob("*/**/*.parquet")})
+    if files and below:
+        problem = f"the folder holds Parquet files, and so do folders in it: {', '.join(below[:8])}"
+        fix = "put the files to be read into one folder"
+        raise DataError(problem, reason="several_splits", path=str(path), fix=fix)
     if not files:
         problem = "this is a folder without Parquet files and no saved data set; the name of a file is needed"
-        below = sorted({item.parent.name for item in path.glob("*/*.parquet")})
         fix = f"name the folder in it that holds them: {', '.join(below)}" if below else ""
         raise DataError(problem, reason="unreadable_file", path=str(path), fix=fix)
     names = {match[1].lower() for file in files if (match := _SPLIT.match(file.stem))}

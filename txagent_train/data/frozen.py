@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from txagent_train.core.errors import DataError
+from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import JsonObject, Trace, UserMessage
-from txagent_train.data.keys import Key, TraceKeys, subject_keys, trace_keys
+from txagent_train.data.importers import resolved_format
+from txagent_train.data.keys import Key, TraceKeys, folded, subject_keys, trace_keys
 from txagent_train.data.loading import load_traces
 from txagent_train.data.reading import read_records, strict_loads
 from txagent_train.data.writing import check_free
@@ -33,7 +34,8 @@ FROZEN = "frozen_trace"
 """The reason of the error where a training trace is in a frozen evaluation set."""
 QUESTIONS = "questions"
 """The format of a file of questions without traces: ``{"question", "id" | "question_id", "entities"}``."""
-_VERSION = 1
+_VERSION = 2
+"""Counted up when other texts count as the same than before: hashes cannot be folded anew."""
 _KINDS = ("id", "question_id", "question", "entity", "call")
 _WORDS = {"id": "its id", "question_id": "its question id", "question": "its question"}
 _DAMAGED = "take it anew from where the evaluation set came from, or make it again: data split, or data freeze"
@@ -52,7 +54,7 @@ class FrozenSet:
         """The set of these traces, to be written to ``path``."""
         keys: dict[str, set[str]] = {kind: set() for kind in _KINDS}
         for trace in traces:
-            for key in (*([("id", trace.id)] if trace.id else []), *trace.all):
+            for key in (*_id_keys(trace.id), *trace.all):
                 keys[key[0]].add(_key_hash(key))
         return cls(str(path), {kind: frozenset(hashes) for kind, hashes in keys.items()}, created_from)
 
@@ -91,7 +93,7 @@ class FrozenSet:
         Each message of the user is compared, since a conversation may come to a held-out question later on.
         """
         asked = (subject_keys(turn.content, "") for turn in trace.turns if isinstance(turn, UserMessage))
-        own = trace_keys(trace).questions.union(*asked, {("id", trace.id)})
+        own = trace_keys(trace).questions.union(*asked, _id_keys(trace.id))
         found = {key[0] for key in own if _key_hash(key) in self.keys[key[0]]}
         return next((words for kind, words in _WORDS.items() if kind in found), None)
 
@@ -123,16 +125,34 @@ def freeze(path: Path, out: Path, *, format: str, overwrite: bool = False) -> Fr
         EnvironmentFailure: the machine refused to write.
     """
     check_free(out, overwrite=overwrite)
-    keys = list(_question_keys(path) if format == QUESTIONS else _trace_keys(path, format))
+    keys = list(_question_keys(path) if format == QUESTIONS else _trace_keys(path, _trace_format(path, format)))
     created_from = {"file": path.name, "sha256": content_sha256(path), "traces": len(keys)}
     frozen = FrozenSet.of(keys, path=out, created_from=created_from)
     frozen.write()
     return frozen
 
 
+def _id_keys(trace_id: str) -> frozenset[Key]:
+    """The key of an id, which is spelled as freely as a question's; none of an empty one."""
+    return frozenset([("id", folded(trace_id))] if folded(trace_id) else [])
+
+
 def _trace_keys(path: Path, format: str) -> Iterator[TraceKeys]:
     traces = load_traces(path, format, invalid_calls="keep", incomplete="steps")
     return (trace_keys(trace) for trace in traces)
+
+
+def _trace_format(path: Path, format: str) -> str:
+    """The format of a file of traces; where there is none such, or it cannot be told, that of questions is offered."""
+    try:
+        return resolved_format(path, format)
+    except DataError as error:
+        if error.reason != "unknown_format":
+            raise
+        fix = f"{error.fix}, {QUESTIONS} (one question a record)"
+        raise DataError(error.problem, reason=error.reason, path=error.path, fix=fix) from None
+    except UserError as error:
+        raise UserError(error.problem, where=error.where, fix=f"{error.fix}, {QUESTIONS}") from None
 
 
 def _question_keys(path: Path) -> Iterator[TraceKeys]:
@@ -145,7 +165,7 @@ def _question_keys(path: Path) -> Iterator[TraceKeys]:
 
 def _keys_of_question(record: JsonObject) -> TraceKeys:
     question, entities = record.get("question"), record.get("entities") or []
-    if not isinstance(question, str) or not question.strip():
+    if not isinstance(question, str) or not folded(question):
         fix = "name the format of the file with --format if it holds traces"
         raise DataError("the record has no question", reason="missing_key", fix=fix)
     if not isinstance(entities, list) or not all(isinstance(entity, str) for entity in entities):

@@ -11,15 +11,13 @@ from typing import Any
 from txagent_train.config.llamafactory import LlamaFactoryRun, read_llamafactory
 from txagent_train.config.loading import load_recipe
 from txagent_train.config.nodes import dump_yaml
-from txagent_train.core.codec import trace_from_json
 from txagent_train.core.errors import RecipeError, UserError
 from txagent_train.core.records import DataKind, JsonObject, Trace
-from txagent_train.data.general import uses_tools
 from txagent_train.data.importers import NATIVE
 from txagent_train.data.importers.llamafactory import INFO_FILE, LlamaFactoryDataset, read_datasets
-from txagent_train.data.loading import Incomplete, InvalidCalls, Policies, Written, read_parsed, write_traces
-from txagent_train.data.reading import read_jsonl
-from txagent_train.data.writing import check_free, jsonl_writer
+from txagent_train.data.importing import Written, beside, chat_path, stem_of, write_traces
+from txagent_train.data.loading import Incomplete, InvalidCalls, Policies, read_parsed
+from txagent_train.data.writing import check_free
 from txagent_train.tracking.files import atomic_write_text
 
 
@@ -54,20 +52,24 @@ def import_llamafactory(
 
     Data sets of ``eval_dataset`` go to ``<stem of out>.eval.jsonl``. Plain chat that stands beside traces goes to
     ``<stem>.chat.jsonl``, for a source of a recipe is of one kind. Ids of traces begin with the name of their data set;
-    faults name the file that they stand in.
+    faults name the file that they stand in. A data set on a hub is left out, and the notes say how to get it.
 
     Raises:
-        UserError: the settings or ``dataset_info.json`` cannot be used, a data set is no local file, or a file to be
-            written exists already. Nothing is written.
-        DataError, EnvironmentFailure: as loading.import_traces.
+        UserError: the settings or ``dataset_info.json`` cannot be used, no data set to train on is a local file, or a
+            file to be written exists already. Nothing is written.
+        DataError, EnvironmentFailure: as importing.import_traces.
     """
     run = read_llamafactory(settings)
-    recipe_path = out.with_name(f"{_stem(out)}.recipe.yaml")
-    eval_out = _named(out, "eval") if run.eval_datasets else None
+    recipe_path = out.with_name(f"{stem_of(out)}.recipe.yaml")
     folder = _dataset_dir(settings, run.dataset_dir)
-    datasets, eval_datasets = (read_datasets(names, folder) for names in (run.datasets, run.eval_datasets))
+    (datasets, remote), (eval_datasets, eval_remote) = (
+        read_datasets(names, folder) for names in (run.datasets, run.eval_datasets)
+    )
+    if not datasets:
+        raise next(iter(remote.values()))
+    eval_out = beside(out, "eval") if eval_datasets else None
     files = [path for path in (out, eval_out) if path is not None]
-    for path in (recipe_path, *files, *(_named(path, "chat") for path in files)):
+    for path in (recipe_path, *files, *map(chat_path, files)):
         check_free(path, overwrite=overwrite)
     # Checked before the data is read: a recipe that asks for what there is not here is found at once.
     expected = [[_source(path, DataKind.TRACE)] for path in files]
@@ -78,6 +80,7 @@ def import_llamafactory(
             lambda policies: _traces(chosen, policies, run),
             path,
             source=settings,
+            read_as="llamafactory",
             incomplete=incomplete,
             invalid_calls=invalid_calls,
             overwrite=overwrite,
@@ -85,27 +88,21 @@ def import_llamafactory(
 
     training = write(datasets, out)
     evaluation = write(eval_datasets, eval_out) if eval_out else None
-    sources, held_out = _sources(out), _sources(eval_out)
+    sources = _sources(out, training)
+    held_out = _sources(eval_out, evaluation) if eval_out and evaluation else []
     atomic_write_text(recipe_path, dump_yaml(_recipe(run, sources, held_out, invalid_calls)))
     return LlamaFactoryReport(
         source=str(settings),
         recipe=str(recipe_path),
-        datasets=run.datasets,
+        datasets=tuple(dataset.name for dataset in datasets),
         files=tuple(str(out.with_name(source["path"])) for source in (*sources, *held_out)),
         training=training,
         evaluation=evaluation,
-        notes=run.notes,
+        notes={
+            **run.notes,
+            **{f"data set {name}": f"{error.problem}; {error.fix}" for name, error in (remote | eval_remote).items()},
+        },
     )
-
-
-def _stem(out: Path) -> str:
-    return out.name.removesuffix(".gz").removesuffix(".jsonl")
-
-
-def _named(out: Path, part: str) -> Path:
-    """``traces.jsonl.gz`` with ``eval`` -> ``traces.eval.jsonl.gz``."""
-    stem = _stem(out)
-    return out.with_name(f"{stem}.{part}{out.name.removeprefix(stem)}")
 
 
 def _dataset_dir(settings: Path, name: str) -> Path:
@@ -147,21 +144,11 @@ class _Counted:
         return self.dataset.parse(record, path=path, line=line)
 
 
-def _sources(path: Path | None) -> list[JsonObject]:
-    """The source of a native file; or two, where it holds traces and plain chat: a source is of one kind.
-
-    The chat then moves to ``<stem>.chat.jsonl``.
-    """
-    if path is None:
-        return []
-    chat = [not uses_tools(trace_from_json(record)) for _, record in read_jsonl(path)]
-    if all(chat) or not any(chat):
-        return [_source(path, DataKind.CHAT if all(chat) else DataKind.TRACE)]
-    beside = _named(path, "chat")
-    with jsonl_writer(path, overwrite=True) as traces, jsonl_writer(beside, overwrite=True) as rest:
-        for is_chat, (_, record) in zip(chat, read_jsonl(path), strict=True):
-            (rest if is_chat else traces).write(record)
-    return [_source(path, DataKind.TRACE), _source(beside, DataKind.CHAT)]
+def _sources(path: Path, written: Written) -> list[JsonObject]:
+    """The source of a native file; or two, where the plain chat has its own."""
+    kind = DataKind.TRACE if written.kinds[DataKind.TRACE] else DataKind.CHAT
+    chat = [] if written.chat_out is None else [_source(Path(written.chat_out), DataKind.CHAT)]
+    return [_source(path, kind), *chat]
 
 
 def _source(path: Path, kind: DataKind) -> JsonObject:

@@ -6,21 +6,17 @@ caller: an import counts it by reason and goes on, training stops.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
-from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import DataKind, JsonObject, Step, Trace
-from txagent_train.data.arrow import is_table, struct_columns
-from txagent_train.data.checks import check_calls, check_complete, check_names, check_text, kind_of
-from txagent_train.data.importers import AUTO, NATIVE, SUPERVISED, Parser, Supervise, parser_for, resolved_format
+from txagent_train.core.records import JsonObject, Step, Trace
+from txagent_train.data.checks import check_calls, check_complete, check_names, check_text
+from txagent_train.data.importers import NATIVE, SUPERVISED, Parser, Supervise, parser_for, resolved_format
 from txagent_train.data.reading import Wanted, every_record, read_records
-from txagent_train.data.writing import check_free, jsonl_writer
 
 InvalidCalls: TypeAlias = Literal["error", "drop", "keep"]
 """What to do with a trace whose calls name no tool or break its schema."""
@@ -28,32 +24,6 @@ Incomplete: TypeAlias = Literal["error", "drop", "steps"]
 """What to do with a trace that does not end in an answer; ``steps`` keeps it, so that its steps are trained on."""
 OnFault: TypeAlias = Callable[[DataError], None]
 """Receives the fault of a record that is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """What an import did. ``dropped`` counts records by reason; read = accepted + the sum of dropped.
-
-    ``guessed`` says that ``format`` was not named. ``kinds`` counts what was accepted by its kind, trace or chat.
-    ``dropped_file`` names every dropped record, or is None where all were accepted. ``fixes`` says what to do
-    about a reason, where that can be said. ``notes`` are what else a user should know.
-    """
-
-    source: str
-    out: str
-    format: str
-    guessed: bool
-    supervise: Supervise
-    read: int
-    accepted: int
-    kinds: dict[str, int]
-    dropped: dict[str, int]
-    dropped_file: str | None = None
-    fixes: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +45,7 @@ def read_numbered(
     *,
     supervise: Supervise | None = None,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The sound traces of a file, streamed, each with its line. A record is left out after its fault was handed over.
 
@@ -82,6 +53,7 @@ def read_numbered(
         format: one of IMPORTERS, or AUTO.
         supervise: which steps are trained on; None: as is usual for the format (importers.SUPERVISED).
         wanted: which records are parsed at all, by line.
+        unique_ids: an id that comes a second time is a fault; else the caller sees to it, who knows of more records.
 
     Raises:
         DataError: the file cannot be read or holds no record, or its format cannot be told.
@@ -89,7 +61,8 @@ def read_numbered(
     """
     format = resolved_format(path, format)
     last_only = (supervise or SUPERVISED.get(format, "all")) == "last"
-    return read_parsed(path, parser_for(format), policies, seen=set(), last_only=last_only, wanted=wanted)
+    seen = set[str]() if unique_ids else None
+    return read_parsed(path, parser_for(format), policies, seen=seen, last_only=last_only, wanted=wanted)
 
 
 def read_parsed(
@@ -97,7 +70,7 @@ def read_parsed(
     parse: Parser,
     policies: Policies,
     *,
-    seen: set[str],
+    seen: set[str] | None,
     last_only: bool = False,
     limit: int | None = None,
     wanted: Wanted = every_record,
@@ -105,7 +78,7 @@ def read_parsed(
     """The same with the parser at hand.
 
     Args:
-        seen: the ids of the traces so far, of this file and of others; they are added to it.
+        seen: the ids of the traces so far, of this file and of others; they are added to it. None: any id may come.
         last_only: only the last step of each trace is trained on.
         limit: how many records are read; None: all.
 
@@ -135,7 +108,12 @@ def read_parsed(
         except DataError as error:
             handler(error.at(path=str(path), line=line))
             continue
-        seen.add(trace.id)
+        except RecursionError:
+            deep = DataError("the record is nested too deeply", reason="nested_too_deeply")
+            policies.on_fault(deep.at(path=str(path), line=line))
+            continue
+        if seen is not None:
+            seen.add(trace.id)
         yield line, trace
     if not read:
         raise DataError("the file holds no records", reason="no_records", path=str(path))
@@ -150,8 +128,8 @@ def supervise_last(trace: Trace) -> Trace:
     return replace(trace, turns=tuple(turns))
 
 
-def _check_record(trace: Trace, seen: set[str]) -> None:
-    if trace.id in seen:
+def _check_record(trace: Trace, seen: set[str] | None) -> None:
+    if seen is not None and trace.id in seen:
         raise DataError("another trace of the file has the same id", reason="duplicate_id", trace_id=trace.id)
     check_text(trace)
     check_names(trace)
@@ -162,7 +140,7 @@ def raise_fault(error: DataError) -> NoReturn:
     raise error
 
 
-def _policies(
+def policies_for(
     invalid_calls: InvalidCalls, incomplete: Incomplete, *, drop: OnFault, stop: OnFault, on_fault: OnFault
 ) -> Policies:
     handlers: dict[str, OnFault | None] = {"error": stop, "drop": drop, "keep": None, "steps": None}
@@ -191,6 +169,7 @@ def load_numbered(
     on_drop: OnFault | None = None,
     on_fault: OnFault = raise_fault,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The traces of a file for training, streamed, each with its line: the first bad record is an error.
 
@@ -201,6 +180,7 @@ def load_numbered(
         on_drop: receives each fault where one of these is "drop"; needed then, for nothing is dropped unseen.
         on_fault: receives every fault that is an error; it may take note of it and go on.
         wanted: which records are parsed at all, by line; the others are not judged.
+        unique_ids: as read_numbered.
 
     Raises:
         DataError: names the file and line, the trace, and the step where there is one.
@@ -210,142 +190,12 @@ def load_numbered(
     format = resolved_format(path, format)
     if format == NATIVE and incomplete == "error":
         incomplete = "steps"
-    policies = _policies(invalid_calls, incomplete, drop=on_drop or raise_fault, stop=on_fault, on_fault=on_fault)
-    return read_numbered(path, format, policies, wanted=wanted)
+    policies = policies_for(invalid_calls, incomplete, drop=on_drop or raise_fault, stop=on_fault, on_fault=on_fault)
+    return read_numbered(path, format, policies, wanted=wanted, unique_ids=unique_ids)
 
 
-def dropped_path(out: Path) -> Path:
-    """Where an import to ``out`` names the records that it left out."""
-    return out.with_name(f"{out.name}.dropped.jsonl")
-
-
-def import_traces(
-    source: Path,
-    out: Path,
-    *,
-    format: str = AUTO,
-    incomplete: Incomplete = "drop",
-    invalid_calls: InvalidCalls = "drop",
-    supervise: Supervise | None = None,
-    overwrite: bool = False,
-) -> ImportReport:
-    """Write the sound traces of a file in the native format, and the dropped ones, with their reasons, beside it.
-
-    Args:
-        supervise: as read_numbered.
-
-    Raises:
-        DataError: the file cannot be read, or a record has a fault that is to be an error: nothing is written.
-            Or no record is accepted: the dropped ones are written.
-        UserError: ``out`` or the file beside it exists already, or there is no such format.
-        EnvironmentFailure: the machine refused to write.
-    """
-    check_free(out, overwrite=overwrite)
-    found = resolved_format(source, format)
-    written = write_traces(
-        lambda policies: (trace for _, trace in read_numbered(source, found, policies, supervise=supervise)),
-        out,
-        source=source,
-        incomplete=incomplete,
-        invalid_calls=invalid_calls,
-        overwrite=overwrite,
-    )
-    return ImportReport(
-        source=str(source),
-        out=str(out),
-        format=found,
-        guessed=format == AUTO,
-        supervise=supervise or SUPERVISED.get(found, "all"),
-        read=written.read,
-        accepted=written.accepted,
-        kinds=written.kinds,
-        dropped=written.dropped,
-        dropped_file=written.dropped_file,
-        fixes=written.fixes,
-        notes=_notes(source),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What was written and what was left out; see ImportReport."""
-
-    accepted: int
-    kinds: dict[str, int]
-    dropped: dict[str, int]
-    dropped_file: str | None
-    fixes: dict[str, str]
-
-    @property
-    def read(self) -> int:
-        """How many records there were."""
-        return self.accepted + sum(self.dropped.values())
-
-
-def write_traces(
-    read: Callable[[Policies], Iterable[Trace]],
-    out: Path,
-    *,
-    source: Path,
-    incomplete: Incomplete,
-    invalid_calls: InvalidCalls,
-    overwrite: bool,
-) -> Written:
-    """Write the traces that ``read`` gives in the native format, and what it leaves out, with reasons, beside it.
-
-    ``source`` is what the user named, for the message of an error.
-
-    Raises:
-        DataError, UserError, EnvironmentFailure: as import_traces.
-    """
-    check_free(out, overwrite=overwrite)
-    side = dropped_path(out)
-    check_free(side, overwrite=overwrite)
-    dropped: Counter[str] = Counter()
-    fixes: dict[str, str] = {}
-    kinds = {DataKind.TRACE.value: 0, DataKind.CHAT.value: 0}
-    # The side file is named first: an import that left its out file is whole.
-    with jsonl_writer(out, overwrite=overwrite) as accepted:
-        with jsonl_writer(side, overwrite=overwrite) as left_out:
-
-            def drop(error: DataError) -> None:
-                dropped[error.reason] += 1
-                if error.fix:
-                    fixes.setdefault(error.reason, error.fix)
-                left_out.write(fault_to_json(error))
-
-            for trace in read(_policies(invalid_calls, incomplete, drop=drop, stop=raise_fault, on_fault=drop)):
-                accepted.write(trace_to_json(trace))
-                kinds[kind_of(trace).value] += 1
-        if not accepted.count:
-            raise _nothing_accepted(source, side, dropped, fixes)
-    if not dropped:
-        side.unlink()
-    return Written(
-        accepted=accepted.count,
-        kinds=kinds,
-        dropped=dict(dropped.most_common()),
-        dropped_file=str(side) if dropped else None,
-        fixes=fixes,
-    )
-
-
-def _notes(source: Path) -> tuple[str, ...]:
-    columns = struct_columns(source) if is_table(source) else ()
-    if not columns:
-        return ()
-    return (
-        f"{', '.join(columns)}: a key with null inside was left out, for the file format fills in such keys; "
-        "if nulls are data there, write the column as JSON text",
-    )
-
-
-def _nothing_accepted(source: Path, side: Path, dropped: Counter[str], fixes: dict[str, str]) -> DataError:
-    lines = [
-        f"{count} {reason}" + (f": {fixes[reason]}" if reason in fixes else "") for reason, count in dropped.items()
-    ]
-    problem = "".join([f"none of the {dropped.total()} records is accepted", *(f"\n  {line}" for line in lines)])
-    return DataError(problem, reason="nothing_accepted", path=str(source), fix=f"each is named in {side}")
+FAULT_KEYS = {"file", "line", "id", "step", "reason", "problem"}
+"""What fault_to_json writes."""
 
 
 def fault_to_json(error: DataError) -> JsonObject:

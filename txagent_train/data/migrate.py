@@ -18,7 +18,8 @@ from txagent_train.core.errors import DataError
 from txagent_train.core.records import TOOL_RAG, Json, JsonObject, Step, ToolSpec, Trace
 from txagent_train.data.checks import check_call
 from txagent_train.data.importers import AUTO, resolved_format
-from txagent_train.data.loading import Policies, read_numbered, write_traces
+from txagent_train.data.importing import write_traces
+from txagent_train.data.loading import Policies, read_numbered
 from txagent_train.data.mentions import SPECIAL_TOOLS, Word, is_identifier
 from txagent_train.data.reading import read_document
 from txagent_train.data.renaming import Change, Renaming
@@ -295,7 +296,9 @@ def migrate_traces(
                 continue
             yield migrated
 
-    written = write_traces(read, out, source=source, incomplete="steps", invalid_calls="keep", overwrite=overwrite)
+    written = write_traces(
+        read, out, source=source, read_as=found, incomplete="steps", invalid_calls="keep", overwrite=overwrite
+    )
     return MigrateReport(
         source=str(source),
         out=str(out),

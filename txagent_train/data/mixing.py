@@ -12,19 +12,19 @@ Weights are those of the loss (config.sft.SourceSection.weight): every trace is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
 
 from txagent_train.config.sft import DataSection, SourceSection
-from txagent_train.core.errors import DataError
+from txagent_train.core.errors import DataError, RecipeError
 from txagent_train.core.records import DataKind, JsonObject, Trace
 from txagent_train.data.checks import check_text
 from txagent_train.data.exclusion import EXCLUDED, Exclusion
 from txagent_train.data.frozen import FrozenSet
 from txagent_train.data.general import ROW_PARSERS, as_chat, is_plain_row, uses_tools
-from txagent_train.data.importers import AUTO, Parser
+from txagent_train.data.importers import AUTO, Parser, resolved_format
 from txagent_train.data.loading import OnFault, load_numbered, raise_fault
 from txagent_train.data.reading import Wanted, every_record, read_records
 from txagent_train.data.variation import Variation
@@ -90,6 +90,7 @@ def source_traces(
     on_drop: OnFault,
     on_fault: OnFault = raise_fault,
     wanted: Wanted = every_record,
+    unique_ids: bool = True,
 ) -> Iterator[tuple[int, Trace]]:
     """The traces of a source, streamed, each with its line; general data comes as chat traces.
 
@@ -99,12 +100,13 @@ def source_traces(
             an excluded entity, and those that ablations or held-out tools keep out.
         on_fault: receives every other fault: an error, unless the caller takes note of it and goes on.
         wanted: which records are read, by line; what is dropped elsewhere is not told.
+        unique_ids: as loading.read_numbered.
 
     Raises:
         DataError: a record is wrong and the recipe says error, is of another kind, or is in a frozen evaluation set;
             names file, line and trace.
     """
-    for line, found in _read(source, data, on_drop, on_fault, wanted):
+    for line, found in _read(source, data, on_drop, on_fault, wanted, unique_ids):
         try:
             trace = of_kind(found, source.kind)
             if training:
@@ -117,11 +119,11 @@ def source_traces(
 
 
 def _read(
-    source: SourceSection, data: DataSection, on_drop: OnFault, on_fault: OnFault, wanted: Wanted
+    source: SourceSection, data: DataSection, on_drop: OnFault, on_fault: OnFault, wanted: Wanted, unique_ids: bool
 ) -> Iterator[tuple[int, Trace]]:
     parse = row_parser(source)
     if parse is not None:
-        return _read_rows(source.path, parse, on_fault, wanted)
+        return _read_rows(source.path, parse, on_fault, wanted, unique_ids)
     return load_numbered(
         source.path,
         source.format,
@@ -130,7 +132,19 @@ def _read(
         on_drop=on_drop,
         on_fault=on_fault,
         wanted=wanted,
+        unique_ids=unique_ids,
     )
+
+
+def format_of(source: SourceSection) -> str:
+    """The format of a source, guessed where it is to be; ``rows`` are plain rows of general data (data.general).
+
+    Raises:
+        DataError: it cannot be told, or the file cannot be read.
+    """
+    if row_parser(source) is not None:
+        return "rows"
+    return resolved_format(source.path, source.format)
 
 
 def row_parser(source: SourceSection) -> Parser | None:
@@ -141,14 +155,22 @@ def row_parser(source: SourceSection) -> Parser | None:
     return ROW_PARSERS[source.kind] if first is not None and is_plain_row(first) else None
 
 
-def _read_rows(path: Path, parse: Parser, on_fault: OnFault, wanted: Wanted) -> Iterator[tuple[int, Trace]]:
+def _read_rows(
+    path: Path, parse: Parser, on_fault: OnFault, wanted: Wanted, unique_ids: bool
+) -> Iterator[tuple[int, Trace]]:
+    lines: dict[str, int] = {}
     for line, record in read_records(path, wanted):
         try:
             trace = parse(record, path=path, line=line)
+            if unique_ids and trace.id in lines:
+                problem = "another row of the file has the same id"
+                fix = f"the other one is in line {lines[trace.id]}; give each row an id of its own"
+                raise DataError(problem, reason="duplicate_id", trace_id=trace.id, fix=fix)
             check_text(trace)
         except DataError as error:
             on_fault(error.at(path=str(path), line=line))
             continue
+        lines[trace.id] = line
         yield line, trace
 
 
@@ -165,6 +187,30 @@ def of_kind(trace: Trace, kind: str) -> Trace:
         fix = "set kind: chat for this source, or put such records into a file of their own"
         raise DataError(problem, reason="other_kind", trace_id=trace.id, fix=fix)
     return trace
+
+
+def check_sources(data: DataSection, hashes: Mapping[str, str], *, recipe: str) -> None:
+    """Check that no two data files have the same content, whatever they are called.
+
+    Args:
+        hashes: of the files, by path as in the recipe.
+
+    Raises:
+        RecipeError: a file counts twice, or is trained on and held out too.
+    """
+    problems = []
+    seen: dict[str, str] = {}
+    for part, sources in (("sources", data.sources), ("eval", data.eval)):
+        for index, source in enumerate(sources):
+            key, content = f"data.{part}.{index}.path", hashes[str(source.path)]
+            if content in seen:
+                other = seen[content]
+                why = "held-out data must be other data" if part != other.split(".")[1] else "use its weight instead"
+                problems.append(f"{key}: has the same content as {other}; {why}")
+            else:
+                seen[content] = key
+    if problems:
+        raise RecipeError(recipe, problems)
 
 
 def source_labels(paths: Sequence[str]) -> tuple[str, ...]:

@@ -59,11 +59,13 @@ class OverlongReport:
     """Samples over the limit and what became of them.
 
     ``lengths`` counts them by length before, in tokens: the key is the upper bound of a bucket, a power of two.
-    ``steps`` counts each step of a trace once, ``tokens_saved`` is over all samples.
+    ``longest`` is the limit, in tokens, with which none had been left out. ``steps`` counts each step of a trace once,
+    ``tokens_saved`` is over all samples.
     """
 
     summarized: int = 0
     too_long: int = 0
+    longest: int = 0
     steps: int = 0
     tokens_saved: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
@@ -75,15 +77,17 @@ class OverlongReport:
         self.tokens_saved += made.before - made.after
         self.lengths[bucket(made.before)] += 1
 
-    def add_too_long(self, length: int) -> None:
-        """Count a sample of this length that could not be made to fit."""
+    def add_too_long(self, length: int, shortest: int | None = None) -> None:
+        """Count a sample of this length that could not be made to fit; ``shortest`` is its length with summaries."""
         self.too_long += 1
+        self.longest = max(self.longest, length if shortest is None else shortest)
         self.lengths[bucket(length)] += 1
 
     def to_json(self) -> JsonObject:
         return {
             "summarized": self.summarized,
             "too_long": self.too_long,
+            "longest": self.longest,
             "steps": self.steps,
             "tokens_saved": self.tokens_saved,
             "lengths": {str(bound): count for bound, count in sorted(self.lengths.items())},
@@ -140,7 +144,7 @@ class Fitter:
         after = len(rendered.input_ids)
         before = after + sum(self._saved.values())
         if after > self._limit:
-            self.report.add_too_long(before)
+            self.report.add_too_long(before, after)
             raise self._too_long(example, before, after)
         if not self._saved:
             return rendered, None
@@ -155,7 +159,7 @@ class Fitter:
             reason="overlong",
             trace_id=example.trace.id,
             step=example.step_index,
-            fix=f"set data.max_length={after} or more, or leave it out with data.overlong=drop",
+            fix=f"set data.max_length={after} or more",
         )
 
     def _next(self, target: int) -> Iterator[int]:

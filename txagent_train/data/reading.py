@@ -27,6 +27,8 @@ FOREIGN_MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+ARCHIVES = {b"\xfd7zX": "xz -d", b"PK\x03\x04": "unzip", b"BZh": "bzip2 -d"}
+"""First bytes of packed files that are not read here, and what unpacks them."""
 READ_ERRORS = (OSError, EOFError, zlib.error)
 """What reading a damaged or absent file raises; gzip.BadGzipFile is an OSError."""
 
@@ -100,6 +102,10 @@ def is_json_lines(path: Path) -> bool:
 def _open_utf8(path: Path) -> Iterator[io.BufferedReader]:
     """The bytes of a file behind its compression and byte order mark."""
     place = str(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # A file is read more than once: its format is guessed first. A pipe would lose what was read before.
+        problem = "this is no regular file (a pipe or a device), and a pipe can be read once"
+        raise DataError(problem, reason="unreadable_file", path=place, fix="write it to a file first")
     try:
         with path.open("rb") as raw:
             stream = _decompressed(raw)
@@ -142,6 +148,10 @@ def _decompressed(raw: io.BufferedReader) -> io.BufferedReader:
 
 
 def _check_encoding(head: bytes, place: str) -> None:
+    unpack = next((tool for mark, tool in ARCHIVES.items() if head.startswith(mark)), "")
+    if unpack:
+        fix = f"unpack it ({unpack}), or pack it with gzip or zstd"
+        raise DataError("the file is packed in a form that is not read", reason="unreadable_file", path=place, fix=fix)
     found = next((name for mark, name in FOREIGN_MARKS if head.startswith(mark)), "")
     if not found and b"\x00" in head:
         found = "UTF-16 or binary"

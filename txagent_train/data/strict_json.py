@@ -32,4 +32,4 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not JSON; write null, or leave the key out")

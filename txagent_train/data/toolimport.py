@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject
-from txagent_train.data.loading import dropped_path, fault_to_json, raise_fault
+from txagent_train.data.importing import dropped_path
+from txagent_train.data.loading import fault_to_json, raise_fault
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.toolspecs import AUTO, ORIGIN, format_for, origin_format, states_parameters
 from txagent_train.data.toolspecs.reading import read_specs

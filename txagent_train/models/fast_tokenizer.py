@@ -19,6 +19,8 @@ from txagent_train.models.gguf_vocabulary import gguf_tokenizer
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
+    from txagent_train.rendering.tokenizer import TextTokenizer
+
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -163,3 +165,17 @@ def _from_hub(name: str, revision: str | None) -> tuple[Path, Path | None]:
         return path, fetched(CONFIG)
     except EntryNotFoundError:  # a LocalEntryNotFoundError is one too: this file was not fetched with the other
         return path, None
+
+
+def pipeline_of(tokenizer: TextTokenizer) -> JsonObject:
+    """What of a tokenizer decides which ids a text becomes, by part: two with equal parts give equal ids."""
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = {name: definition[name] for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
+    return {name: _without_offsets(value) for name, value in parts.items()}
+
+
+def _without_offsets(value: Any) -> Any:
+    """``trim_offsets`` concerns places in the text, not ids, and transformers sets it as it likes."""
+    if isinstance(value, dict):
+        return {key: _without_offsets(item) for key, item in value.items() if key != "trim_offsets"}
+    return [_without_offsets(item) for item in value] if isinstance(value, list) else value

@@ -73,7 +73,8 @@ def turn_messages(turn: Turn, step: int, *, wire: WireFormat, seed: int, trace_i
     if turn.summary is not None:
         yield {"role": "tool", "content": well_formed(turn.summary)}
         return
-    for result in turn.results:
+    # In the order of the calls: the hermes syntax has no ids, so that order alone says which result is whose.
+    for result in sorted(turn.results, key=lambda item: (item.call_index is None, item.call_index or 0)):
         identifier = "" if result.call_index is None else ids[result.call_index]
         yield {"role": "tool", "content": _result_text(result, wire, identifier)}
 

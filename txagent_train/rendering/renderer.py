@@ -39,7 +39,14 @@ class _Memo:
     trace_id: str
     head: tuple[list[int], int] | None = None
     head_of: tuple[str | None, tuple[ToolSpec, ...]] = (None, ())
-    turns: dict[int, tuple[Turn, list[int], int]] = field(default_factory=dict)
+    turns: dict[int, tuple[Turn, int, list[int], int]] = field(default_factory=dict)
+
+    def knows_head(self, system: str | None, tools: tuple[ToolSpec, ...]) -> bool:
+        """Whether the head is of these. Tools are the same objects: equal ones may read otherwise (key order, 1 and
+        true)."""
+        known_system, known = self.head_of
+        same = len(known) == len(tools) and all(one is other for one, other in zip(known, tools, strict=True))
+        return self.head is not None and known_system == system and same
 
 
 class Renderer:
@@ -162,25 +169,26 @@ class Renderer:
     def _head(self, system: str | None, tools: tuple[ToolSpec, ...]) -> tuple[list[int], int]:
         """What stands before the first turn: the begin token, and the system message with the tools."""
         memo = self._memo
-        if memo.head is None or memo.head_of != (system, tools):
+        if not memo.knows_head(system, tools):
             cleaner = self._cleaner()
             text = system_text(well_formed(system or ""), self.wire.arrange_tools(tools), self.wire, cleaner)
             ids = [self._control_ids[self.frame.begin]] if self.frame.begin else []
             if text:
                 ids.extend(self._message("system", text))
             memo.head, memo.head_of = (ids, cleaner.broken), (system, tools)
+        assert memo.head is not None
         return memo.head
 
     def _turn(self, position: int, turn: Turn, step: int) -> tuple[list[int], int]:
         """A turn as it stands in the history: of a step, its output and what came back."""
         known = self._memo.turns.get(position)
-        if known is None or known[0] is not turn:
+        if known is None or known[0] is not turn or known[1] != step:
             cleaner = self._cleaner()
             messages = list(turn_messages(turn, step, wire=self.wire, seed=self.seed, trace_id=self._memo.trace_id))
             contents = self._contents(messages, cleaner)
             ids = [token for role, content in contents for token in self._message(role, content)]
-            known = self._memo.turns[position] = (turn, ids, cleaner.broken)
-        return known[1], known[2]
+            known = self._memo.turns[position] = (turn, step, ids, cleaner.broken)
+        return known[2], known[3]
 
     def _message(self, role: str, content: str) -> list[int]:
         return [*self._header(role, content), self.stop_token_id, *self._text_ids(self.frame.after_close)]

@@ -40,11 +40,16 @@ def step_of(checkpoint: Path) -> int:
     """The optimizer step of a checkpoint.
 
     Raises:
-        RunDirError: the folder is not called ``step-N``.
+        RunDirError: the folder is not called ``step-N``, or is not there.
     """
     match = _STEP.fullmatch(checkpoint.name)
-    if match is None or not checkpoint.is_dir():
+    if match is None:
         raise RunDirError("not a checkpoint (a folder called step-N)", where=str(checkpoint))
+    if not checkpoint.is_dir():
+        others = ", ".join(other.name for other in whole_checkpoints(checkpoint.parent))
+        problem = "there is no such checkpoint"
+        fix = f"there are: {others}; train.keep_last says how many are kept" if others else "--resume auto"
+        raise RunDirError(problem, where=str(checkpoint), fix=fix)
     return int(match[1])
 
 
@@ -134,9 +139,14 @@ def drop_later(directory: Path, step: int) -> None:
 
 
 def publish(aside: Path, final: Path) -> None:
-    """Rename a finished folder to its final name, replacing what an earlier attempt left there."""
+    """Rename a finished folder to its final name, replacing what an earlier attempt left there.
+
+    Its files get the permissions that new files have: safetensors keeps its own from everybody else.
+    """
+    permissions = aside.stat().st_mode & 0o666  # a folder is made with 0o777 less the umask
     for path in aside.rglob("*"):
         if path.is_file():
+            path.chmod(permissions)
             _sync(path)
     _sync(aside)
     old = final.with_name(f".{final.name}.old")

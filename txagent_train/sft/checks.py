@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from peft import LoraConfig
 from transformers import PreTrainedModel
 
 from txagent_train.config.paths import check_files
-from txagent_train.config.sft import DataSection, SftRecipe
-from txagent_train.core.errors import ModelError, RecipeError
+from txagent_train.config.sft import SftRecipe
+from txagent_train.core.errors import ModelError
 from txagent_train.models.loading import check_loadable
 from txagent_train.sft.adapter import check_same_kind, lora_config
 from txagent_train.sft.prepared import PreparedRows
@@ -29,30 +29,6 @@ def check_recipe(recipe: SftRecipe) -> LoraConfig | None:
     if recipe.adapter.init_from is not None:
         check_same_kind(recipe.adapter.init_from, config)
     return config
-
-
-def check_sources(data: DataSection, hashes: Mapping[str, str], *, recipe: str) -> None:
-    """Check that no two data files have the same content, whatever they are called.
-
-    Args:
-        hashes: of the files, by path as in the recipe.
-
-    Raises:
-        RecipeError: a file counts twice, or is trained on and held out too.
-    """
-    problems = []
-    seen: dict[str, str] = {}
-    for part, sources in (("sources", data.sources), ("eval", data.eval)):
-        for index, source in enumerate(sources):
-            key, content = f"data.{part}.{index}.path", hashes[str(source.path)]
-            if content in seen:
-                other = seen[content]
-                why = "held-out data must be other data" if part != other.split(".")[1] else "use its weight instead"
-                problems.append(f"{key}: has the same content as {other}; {why}")
-            else:
-                seen[content] = key
-    if problems:
-        raise RecipeError(recipe, problems)
 
 
 def check_rows(model: PreTrainedModel, prepared: Sequence[PreparedRows], *, pad_token_id: int) -> None:

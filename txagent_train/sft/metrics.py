@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -120,6 +120,11 @@ class StepSums:
         """The loss of each source that occurred: the weighted mean of -log p over its supervised tokens."""
         total, weight, _ = self._by_source.tolist()
         return {name: total[i] / weight[i] for i, name in enumerate(self._sources) if weight[i] > 0}
+
+    def weight_share(self, names: Collection[str]) -> float:
+        """What share of the loss's weight these sources have."""
+        weights = self._by_source[1].tolist()
+        return sum(weight for name, weight in zip(self._sources, weights, strict=True) if name in names) / sum(weights)
 
     def supervised_by_source(self) -> dict[str, int]:
         """Supervised tokens of each source that occurred."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
+import zipfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,10 +87,17 @@ class Part:
             with aside.open("wb") as file:
                 arrays["words"] = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
                 np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
             aside.rename(path)
         except OSError as error:
             aside.unlink(missing_ok=True)
             raise _write_failure(path, error) from error
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a part is there as it was written: a machine that went down may have left it torn."""
+    return zipfile.is_zipfile(path)  # reads the directory at the end of the file
 
 
 def _common(first: np.ndarray, second: np.ndarray) -> int:
@@ -140,6 +148,7 @@ class _Merge:
         self.rows: Counter[str] = Counter(dict.fromkeys(self._source_names, 0))
         self.supervised: Counter[str] = Counter(dict.fromkeys(self._source_names, 0))
         self.by_kind: Counter[str] = Counter()
+        self.weights: defaultdict[str, float] = defaultdict(float)
         self.tokens = self.longest = 0
 
     def append(self, path: Path) -> None:
@@ -170,6 +179,7 @@ class _Merge:
         self.rows[self._source_names[source]] += len(arrays["step"])
         self.supervised[self._source_names[source]] += supervised
         self.by_kind[self._kinds[source]] += supervised
+        self.weights[self._kinds[source]] += float((arrays["supervised"] * arrays["weight"]).sum())
         self.tokens += int(arrays["length"].sum())
         self.longest = max(self.longest, int(arrays["length"].max(initial=0)))
 
@@ -213,6 +223,7 @@ class _Merge:
             supervised_by_step={str(step): count for step, count in sorted(self.by_step.items())},
             supervised_by_source=dict(self.supervised),
             supervised_by_kind=dict(self.by_kind),
+            weight_by_kind=dict(self.weights),
             rows_by_source=dict(self.rows),
             dropped=dict(counts.dropped.most_common()),
             dropped_traces=dict(counts.dropped_traces.most_common()),

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from txagent_train.config.sft import DataSection, SftRecipe, SourceSection
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject
-from txagent_train.data.mixing import Guards
+from txagent_train.data.importers import AUTO
+from txagent_train.data.mixing import Guards, check_sources, format_of
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.sft.parts import merge_parts
 from txagent_train.sft.prepared import DROPPED, PreparedRows, PrepareReport
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _log = logging.getLogger(__name__)
-_LAYOUT = 3
+_LAYOUT = 4
 """Counted up when the same input is prepared into other rows or files than before."""
 _POLL_S = 0.5
 _KEY_DIGITS = 16
@@ -74,18 +75,21 @@ class Preparation:
         """Hash the data files and read the lists that guard them.
 
         Raises:
-            UserError: a file or list cannot be read.
+            UserError: a file or list cannot be read, or two sources have the same content.
         """
-        data = recipe.data
+        data, hashes = recipe.data, hash_sources(recipe.data)
+        check_sources(data, hashes, recipe=recipe.name)
         directory = data.prepared_dir or recipe.output_dir / PREPARED
-        return cls(data, renderer, hash_sources(data), recipe.seed, directory, Guards.of(data, recipe.seed))
+        return cls(data, renderer, hashes, recipe.seed, directory, Guards.of(data, recipe.seed))
 
     def key(self, sources: Sequence[SourceSection], epoch: int) -> str:
         """The hash of everything that decides the rows of an epoch."""
         value = {
             "layout": _LAYOUT,
             "sources": [
-                [self.hashes[str(source.path)], source.format, source.kind, source.weight] for source in sources
+                # The name too: records without an id are named after their file, and ids seed call ids and the shuffle.
+                [self.hashes[str(source.path)], source.path.name, source.format, source.kind, source.weight]
+                for source in sources
             ],
             "guards": self.guards.fingerprint,
             "data": self.data.model_dump(mode="json", exclude=_FREE),
@@ -107,18 +111,18 @@ class Preparation:
         for epoch in range(count):
             if max_steps is not None and steps >= max_steps:
                 break
-            epochs.append(self._rows(f"epoch-{epoch:03d}", self.data.sources, epoch))
+            epochs.append(self._rows(f"epoch-{epoch:03d}", self.data.sources, epoch, training=True))
             steps += steps_for(epochs[-1].report.traces, traces_per_step)
         return epochs
 
-    def evaluation(self) -> PreparedRows | None:
-        """The held-out rows, or None where the recipe names none. Raises as ``epochs``.
+    def evaluation(self, name: str = "eval") -> PreparedRows | None:
+        """The held-out rows, or None where the recipe names none; their folder has ``name``. Raises as ``epochs``.
 
         Needs no epoch: a caller that asks for it first learns of faulty held-out data before all epochs are made.
         """
-        return self._rows("eval", self.data.eval, 0) if self.data.eval else None
+        return self._rows(name, self.data.eval, 0, training=False) if self.data.eval else None
 
-    def _rows(self, name: str, sources: Sequence[SourceSection], epoch: int) -> PreparedRows:
+    def _rows(self, name: str, sources: Sequence[SourceSection], epoch: int, *, training: bool) -> PreparedRows:
         key = self.key(sources, epoch)
         folder = self.directory / f"{name}-{key[:_KEY_DIGITS]}"
         rows = PreparedRows.open(folder, key)
@@ -126,19 +130,24 @@ class Preparation:
             with locked(self.directory, wait=True):
                 rows = PreparedRows.open(folder, key)  # another job may have made it while this one waited
                 if rows is None:
-                    rows = self._make(name, sources, epoch, folder, key)
+                    rows = self._make(name, sources, epoch, folder, key, training=training)
         while rows is None:
             rows = PreparedRows.open(folder, key)
             if rows is None:
                 time.sleep(_POLL_S)
         return rows
 
-    def _make(self, name: str, sources: Sequence[SourceSection], epoch: int, folder: Path, key: str) -> PreparedRows:
+    def _make(
+        self, name: str, sources: Sequence[SourceSection], epoch: int, folder: Path, key: str, *, training: bool
+    ) -> PreparedRows:
         parts = folder.with_name(f".{folder.name}.parts")
+        for source in sources:
+            if source.format == AUTO:
+                _log.info("%s: format %s (guessed), kind %s", source.path, format_of(source), source.kind)
         job = PartJob(
             data=self.data,
             sources=tuple(sources),
-            training=name != "eval",
+            training=training,
             guards=self.guards,
             renderer=self.renderer,
             seed=self.seed,
@@ -183,7 +192,7 @@ def describe(report: PrepareReport) -> str:
     if report.untrained_traces:
         parts.append(f"traces without a step to train on: {report.untrained_traces}")
     if report.general_share:
-        parts.append(f"general data: {report.general_share:.1%} of the supervised tokens")
+        parts.append(f"general data: {report.general_share:.1%} of the loss's weight")
     if report.shared_calls:
         parts.append(f"traces that share a call with a frozen evaluation set: {report.shared_calls}")
     if report.neutralised:

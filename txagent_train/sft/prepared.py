@@ -59,7 +59,8 @@ class PrepareReport:
     control strings that were broken in all rows, ``neutralised_in_targets`` the number of rows with one in the output.
     ``stored_tokens`` are those on disk, where the steps of a trace share its beginning. ``shortened`` counts what gave
     way so that samples fit: the samples, their steps, the tokens; ``overlong`` the samples that were over the limit
-    before, by length (powers of two). ``shared_calls`` are traces with a call that is also in a frozen evaluation set.
+    before, by length (powers of two). ``weight_by_kind`` is supervised tokens
+    times their weight. ``shared_calls`` are traces with a call that is also in a frozen evaluation set.
     ``augmented`` counts what was changed in traces for this epoch, and what was left and why (sft.prepare.AUGMENTED).
     """
 
@@ -77,6 +78,7 @@ class PrepareReport:
     supervised_by_step: Mapping[str, int]
     supervised_by_source: Mapping[str, int]
     supervised_by_kind: Mapping[str, int]
+    weight_by_kind: Mapping[str, float]
     rows_by_source: Mapping[str, int]
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_traces: Mapping[str, int] = field(default_factory=dict)
@@ -87,8 +89,9 @@ class PrepareReport:
 
     @property
     def general_share(self) -> float:
-        """The share of the supervised tokens that comes from general data, of any kind but trace."""
-        return 1 - self.supervised_by_kind.get(DataKind.TRACE, 0) / max(self.supervised_tokens, 1)
+        """The share of the loss's weight that is of general data, of any kind but trace."""
+        total = sum(self.weight_by_kind.values())
+        return 1 - self.weight_by_kind.get(DataKind.TRACE, 0.0) / total if total else 0.0
 
     def to_json(self) -> JsonObject:
         return asdict(self)

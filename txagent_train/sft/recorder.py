@@ -18,7 +18,7 @@ class StepRecorder:
     """Makes a ``train`` record every ``log_every`` steps (and at the last), and an ``eval`` record per evaluation.
 
     Loss and counts of a record are those of its own step; speeds are since the last record. ``general`` names the
-    sources of general data, whose share of the supervised tokens is recorded where there are any.
+    sources of general data, whose share of the loss's weight is recorded where there are any.
     """
 
     def __init__(
@@ -61,8 +61,7 @@ class StepRecorder:
             **self._by_source(sums),
         }
         if self._general:
-            general = sum(count for name, count in sums.supervised_by_source().items() if name in self._general)
-            record["general_share"] = general / sums.supervised
+            record["general_share"] = sums.weight_share(self._general)
         lap = self._stopwatch.lap()
         self._on_record(record if lap is None else record | self._speed(*lap))
 

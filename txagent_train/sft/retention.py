@@ -39,9 +39,11 @@ class Retention:
     @classmethod
     def of(cls, preparation: Preparation, records: Sequence[JsonObject]) -> Retention:
         """Prepare the instructions as held-out data of a run; ``records`` are the metrics it has so far."""
-        source = SourceSection(path=INSTRUCTIONS, format="auto", kind="qa")
+        source = SourceSection(path=INSTRUCTIONS, kind="qa")
         data = preparation.data.model_copy(update={"eval": (source,)})
-        rows = replace(preparation, data=data, hashes={str(INSTRUCTIONS): file_sha256(INSTRUCTIONS)}).evaluation()
+        rows = replace(preparation, data=data, hashes={str(INSTRUCTIONS): file_sha256(INSTRUCTIONS)}).evaluation(
+            "retention"
+        )
         assert rows is not None
         return cls(rows, _values(records).get(BEFORE))
 
@@ -61,6 +63,15 @@ def _values(records: Sequence[JsonObject]) -> dict[str, float]:
         for name in (BEFORE, AFTER, RATIO)
         if name in record
     }
+
+
+def retention_words(records: Sequence[JsonObject]) -> str:
+    """The losses before and after in one line, or "" where they were not measured."""
+    values = _values(records)
+    if AFTER not in values:
+        return ""
+    before = f"{values[BEFORE]:.4f} -> " if BEFORE in values else ""
+    return f"retention loss {before}{values[AFTER]:.4f}"
 
 
 def retention_table(records: Sequence[JsonObject], *, start: str) -> Table:

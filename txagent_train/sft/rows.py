@@ -79,7 +79,7 @@ class RowMaker:
                 reason="overlong",
                 trace_id=example.trace.id,
                 step=example.step_index,
-                fix=f"set data.max_length={length} or more, or data.overlong=summarize, or data.overlong=drop",
+                fix=f"set data.max_length={length} or more, or data.overlong=summarize",
             )
 
     @staticmethod

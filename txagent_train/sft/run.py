@@ -29,6 +29,7 @@ from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import EnvironmentFailure, ModelError, RunDirError
 from txagent_train.core.records import JsonObject
 from txagent_train.models.adapters import ADAPTER_WEIGHTS, saved_tensors
+from txagent_train.models.fast_tokenizer import pipeline_of
 from txagent_train.models.identity import base_identity, write_base
 from txagent_train.models.loading import load_model, load_tokenizer, resolve_dtype
 from txagent_train.rendering.renderer import Renderer
@@ -43,7 +44,7 @@ from txagent_train.sft.checkpoints import (
     publish,
     step_of,
 )
-from txagent_train.sft.checks import check_recipe, check_rows, check_sources
+from txagent_train.sft.checks import check_recipe, check_rows
 from txagent_train.sft.plan import RunPlan
 from txagent_train.sft.prepare import Preparation, renderer_fingerprint, report_table
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
@@ -104,7 +105,6 @@ def run_sft(
     adapter = check_recipe(recipe)
     _check_resume(recipe, resume)
     preparation = Preparation.of(recipe, renderer_for(recipe.model, recipe.wire, recipe.seed))
-    check_sources(recipe.data, preparation.hashes, recipe=recipe.name)
     base = base_identity(recipe.model.name_or_path, recipe.model.revision)
     with _run_dir(recipe, preparation, base, resume) as run, _marked(run):
         eval_rows = preparation.evaluation()
@@ -120,12 +120,12 @@ def run_sft(
         if rank() == 0:
             save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
         retention = Retention.of(preparation, _metrics(run)) if train.check_retention else None
-        renderer = _renderer_to_save(recipe, preparation.renderer, plan.epochs[0])
+        renderer = _renderer_to_save(recipe, preparation.renderer)
         job = _Job(recipe, run, renderer, plan, eval_rows, retention, adapter, base)
         return _train(job, resume, on_record)
 
 
-def _renderer_to_save(recipe: SftRecipe, prepared_with: Renderer, rows: PreparedRows) -> Renderer:
+def _renderer_to_save(recipe: SftRecipe, prepared_with: Renderer) -> Renderer:
     """The renderer with the tokenizer of transformers, which is saved with the model.
 
     Raises:
@@ -133,16 +133,15 @@ def _renderer_to_save(recipe: SftRecipe, prepared_with: Renderer, rows: Prepared
             ids than were trained on.
     """
     tokenizer = load_tokenizer(recipe.model.name_or_path, recipe.model.revision)
-    renderer = Renderer(tokenizer, prepared_with.wire, seed=recipe.seed)
-    text = prepared_with.tokenizer.decode(rows.row(0)[0].tolist(), skip_special_tokens=False)
-    ids = [list(one.encode(text, add_special_tokens=False)) for one in (tokenizer, prepared_with.tokenizer)]
-    if ids[0] != ids[1]:
+    saved, used = pipeline_of(tokenizer), pipeline_of(prepared_with.tokenizer)
+    different = [part for part in saved if saved[part] != used[part]]
+    if different:
         raise ModelError(
-            "transformers reads the tokenizer otherwise than its tokenizer.json says",
+            f"transformers reads the tokenizer otherwise than its tokenizer.json says ({', '.join(different)})",
             where=recipe.model.name_or_path,
             fix="load it with AutoTokenizer, save it to a folder, and name that folder as the model",
         )
-    return renderer
+    return Renderer(tokenizer, prepared_with.wire, seed=recipe.seed)
 
 
 @dataclass(frozen=True, slots=True)

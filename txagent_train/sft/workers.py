@@ -24,7 +24,7 @@ from txagent_train.core.errors import DataError, EnvironmentFailure
 from txagent_train.core.records import Trace
 from txagent_train.data.mixing import Guards, source_traces
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.sft.parts import Part
+from txagent_train.sft.parts import Part, is_whole
 from txagent_train.sft.rows import RowMaker
 from txagent_train.tracking.logging import progress
 
@@ -162,6 +162,7 @@ def _make(job: PartJob, worker: int, faults: Sequence[_Cell], made: _Cell) -> _F
             guards=job.guards,
             on_drop=mine.drop,
             wanted=mine.wants,
+            unique_ids=False,  # seen when the parts are merged: a process knows only its own
         )
         line = 0
         try:
@@ -221,6 +222,9 @@ def make_parts(job: PartJob, what: str) -> list[Path]:
         EnvironmentFailure: a process died, or the machine refused to write.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
+    for path in job.parts():
+        if not is_whole(path):
+            path.unlink()
     workers = worker_count(job.data, job.sources)
     with progress(f"preparing {what}") as bar:
         faults = _alone(job, bar) if workers == 1 else _together(job, workers, bar)

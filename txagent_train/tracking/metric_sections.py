@@ -9,6 +9,8 @@ from datetime import datetime
 from txagent_train.core.records import JsonObject
 from txagent_train.tracking.sections import Cell, Curves, KeyFigures, Point, Section, Table
 
+_DRAWN = ("train", "eval", "retention")
+"""Kinds of records that measure something over the steps. Others state facts, at each start of a run for one."""
 _NOT_DRAWN = ("step", "kind", "epoch", "time", "elapsed_s")
 # Heading and label of the y axis, in the order of the page; other metrics follow, under their own names.
 _KNOWN = {
@@ -21,13 +23,18 @@ _KNOWN = {
 
 
 def metric_sections(records: Sequence[JsonObject]) -> list[Section]:
-    """A chart for each metric, a series for each kind of record; metrics with single values go into a table."""
+    """A chart for each metric, a series for each kind of record; single values and facts go into a table."""
     series: dict[str, dict[str, list[Point]]] = {}
+    facts: list[tuple[Cell, ...]] = []
     for record in records:
         for key, value in record.items():
-            if key not in _NOT_DRAWN and isinstance(value, (int, float)) and not isinstance(value, bool):
+            if key in _NOT_DRAWN or not isinstance(value, (int, float)) or isinstance(value, bool):
+                continue
+            if record["kind"] in _DRAWN:
                 points = series.setdefault(key, {}).setdefault(record["kind"], [])
                 points.append((float(record["step"]), float(value)))
+            else:
+                facts.append((key, record["kind"], record["step"], value))
     sections: list[Section] = []
     single: list[tuple[Cell, ...]] = []
     for key in sorted(series, key=_position):
@@ -44,6 +51,8 @@ def metric_sections(records: Sequence[JsonObject]) -> list[Section]:
             sections += _loss_by_source(records)
     if single:
         sections.append(Table("Measured once", ("metric", "kind", "step", "value"), tuple(single)))
+    if facts:
+        sections.append(Table("Facts", ("fact", "kind", "step", "value"), tuple(facts)))
     return sections
 
 

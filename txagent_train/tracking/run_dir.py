@@ -18,11 +18,13 @@ keeping: it may be started anew with other settings.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 
 from txagent_train.core.errors import EnvironmentFailure, RunDirError, UserError
@@ -33,6 +35,8 @@ from txagent_train.tracking.provenance import provenance, utc_now
 
 PREPARED = "prepared"
 _SHOWN_ENTRIES = 5
+_ABSENT = object()
+_HASH = re.compile(r"[0-9a-f]{64}")
 _ORIGIN_KEYS = frozenset(["command_line", "git", "python", "platform", "packages"])
 _MANIFEST_KEYS = _ORIGIN_KEYS | {"state", "state_time", "created", "fingerprint", "resumes"}
 
@@ -216,7 +220,9 @@ class RunDir:
 
     def _continue(self, fingerprint: JsonObject, added: JsonObject, recipe_yaml: str) -> None:
         manifest = self.read_manifest()
-        differences = list(fingerprint_differences(manifest["fingerprint"], fingerprint))
+        hashes = manifest.get("data_sha256", {}) | added.get("data_sha256", {})
+        names = {content: Path(path).name for path, content in hashes.items()}
+        differences = list(fingerprint_differences(manifest["fingerprint"], fingerprint, names))
         if differences:
             lines = "".join(f"\n    {line}" for line in differences)
             raise RunDirError(
@@ -308,18 +314,46 @@ def _taken(run: RunDir) -> RunDirError:
     )
 
 
-def fingerprint_differences(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
-    """One readable line for each differing key, nested keys dotted: ``train.seed: 0 -> 1``."""
-    before, after = dict(_flatten(old)), dict(_flatten(new))
-    for key in (*before, *(key for key in after if key not in before)):
-        was, now = before.get(key, "(absent)"), after.get(key, "(absent)")
-        if was != now:
-            yield f"{key}: {was} -> {now}"
+def fingerprint_differences(
+    old: Mapping[str, object], new: Mapping[str, object], names: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """One readable line for each differing key, nested keys and items of lists dotted: ``train.seed: 0 -> 1``.
+
+    A hash is not shown: ``data.sources.0 (train.jsonl): its content changed``. ``names`` are what hashes are known by.
+    """
+    yield from _differences("", old, new, names or {})
 
 
-def _flatten(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flatten(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", dump_json(item)
+def _differences(key: str, was: object, now: object, names: Mapping[str, str]) -> Iterator[str]:
+    pairs = _pairs(was, now)
+    if pairs is not None:
+        for name, before, after in pairs:
+            yield from _differences(f"{key}.{name}" if key else name, before, after, names)
+    elif _is_hash(was) and _is_hash(now) and was != now:
+        here = names.get(str(now)) or names.get(str(was))
+        yield f"{key.removesuffix('.sha256')}{f' ({here})' if here else ''}: its content changed"
+    elif was is _ABSENT or now is _ABSENT or dump_json(was) != dump_json(now):
+        yield f"{key}: {_shown(was, names)} -> {_shown(now, names)}"
+
+
+def _pairs(was: object, now: object) -> list[tuple[str, object, object]] | None:
+    """The parts of two sections or two lists, side by side; None of anything else."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = (*was, *(key for key in now if key not in was))
+        return [(key, was.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys]
+    if isinstance(was, list) and isinstance(now, list):
+        items = enumerate(zip_longest(was, now, fillvalue=_ABSENT))
+        return [(str(number), before, after) for number, (before, after) in items]
+    return None
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def _shown(value: object, names: Mapping[str, str]) -> str:
+    if value is _ABSENT:
+        return "(absent)"
+    if isinstance(value, Mapping) and _is_hash(value.get("sha256")):
+        return names.get(value["sha256"], "another file")
+    return "another file" if _is_hash(value) else dump_json(value)

@@ -67,13 +67,15 @@ def test_names_from_files_are_not_read_as_markup(tmp_path: Path) -> None:
 
 def test_nothing_accepted_is_said_aloud(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("t", [])])
-    with pytest.raises(DataError, match="none of the 1 records is accepted\n  1 empty_trace"):
+    with pytest.raises(
+        DataError, match=r"none of the 1 records is accepted, read as openai \(guessed; .*\)\n  1 empty_trace"
+    ):
         RUNNER.invoke(app, ["import", str(source), "--out", str(tmp_path / "o.jsonl")], catch_exceptions=False)
 
 
 def test_what_is_supervised_and_what_a_table_hides_are_said(tmp_path: Path) -> None:
     call_only = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
-    row = {"id": "a", "messages": [user(), call_only], "functions": [{"name": "f"}]}
+    row = {"id": "a", "messages": [user(), call_only], "functions": [{"name": "f"}, {"name": "Finish"}]}
     source = write_lines(tmp_path / "in.jsonl", [row])
     out = tmp_path / "out.jsonl"
     shown = RUNNER.invoke(app, ["import", str(source), "--out", str(out)], catch_exceptions=False).stdout

@@ -55,10 +55,16 @@ def test_without_a_recipe_it_judges_as_an_import_does(tmp_path: Path) -> None:
 
 def test_what_is_over_the_limit(tmp_path: Path) -> None:
     path = _mixed(tmp_path, [LOOKUP, LOOKUP])
+    longest = _check(path)[1]["files"][0]["longest"]
     code, report = _check(path, "--max-length", 50)
+    assert report["files"][0]["stopping"]["overlong"]["first"]["fix"].startswith(f"set data.max_length={longest} or")
     assert code == 2 and report["files"][0]["stopping"]["overlong"]["count"] == report["files"][0]["over_limit"] == 4
     code, report = _check(path, "--max-length", 50, "--overlong", "drop")
     assert code == 2 and report["files"][0]["dropped_samples"]["overlong"]["count"] == 4  # nothing is left to train on
+    assert list(report["files"][0]["stopping"]) == ["no_samples"]
+    for policy in ("drop", "summarize"):
+        left_out = _check(path, "--max-length", 50, "--overlong", policy)[1]["files"][0]["dropped_samples"]["overlong"]
+        assert left_out["first"]["fix"] == f"set data.max_length={longest} or more"
 
 
 def test_only_the_first_records_are_read_unless_all_are_asked_for(tmp_path: Path) -> None:
@@ -145,6 +151,54 @@ def test_the_verdicts_of_the_preparation_on_what_is_excluded_or_too_long(tmp_pat
             _same_verdict(*_recipe(folder, sources=sources, overlong=overlong, max_length=limit))
     (found,) = _same_verdict(*_recipe(tmp_path / "excluded", sources=sources, exclude=[str(excluded)]))
     assert found["dropped_records"]["excluded_entity"]["count"] == 1
+
+
+def test_what_stops_a_run_with_held_out_data(tmp_path: Path) -> None:
+    path = write_traces(tmp_path / "data.jsonl", small_traces(4))
+    held = _mixed(tmp_path, [CUT_SHORT])
+    sources = [{"path": str(path)}]
+    recipe, preparation = _recipe(
+        tmp_path / "empty", sources=sources, eval=[{"path": str(held), "format": "openai"}], incomplete="drop"
+    )
+    code, report = _check("--recipe", recipe)
+    assert code == 2 and [list(item["stopping"]) for item in report["files"]] == [[], ["no_samples"]]
+    with pytest.raises(DataError) as caught:
+        preparation.evaluation()
+    assert caught.value.problem == report["files"][1]["stopping"]["no_samples"]["first"]["problem"]
+    shown = RUNNER.invoke(app, ["check", "--recipe", str(recipe)], catch_exceptions=False).stdout
+    assert "STOPS THE RUN: no_samples" in shown and "A run would stop (1 error)" in shown
+
+
+def test_files_with_the_same_content_stop_a_run(tmp_path: Path) -> None:
+    path, copy = (write_traces(tmp_path / name, small_traces(4)) for name in ("data.jsonl", "copy.jsonl"))
+    recipe = tiny_recipe(tmp_path, data={"sources": [{"path": str(path)}], "eval": [{"path": str(copy)}]})
+    (tmp_path / "same.yaml").write_text(to_yaml(recipe))
+    code, report = _check("--recipe", tmp_path / "same.yaml", f"model.name_or_path={DEFAULT_MODEL}")
+    assert code == 2 and not any(item["stopping"] for item in report["files"])
+    (problem,) = report["problems"]
+    assert problem.startswith("data.eval.0.path: has the same content as data.sources.0.path")
+    copy.write_text(path.read_text().replace("trace-1", "trace-9"))  # of the same size
+    code, report = _check("--recipe", tmp_path / "same.yaml", f"model.name_or_path={DEFAULT_MODEL}")
+    assert code == 0 and not report["problems"]
+
+
+@pytest.mark.parametrize("kind", ["qa", "summary"])
+def test_rows_with_the_same_id_stop_a_run(tmp_path: Path, kind: str) -> None:
+    row = {"id": "a", "question": "Q?", "answer": "A."} if kind == "qa" else {"id": "a", "text": "T.", "summary": "S."}
+    path = write_lines(tmp_path / "rows.jsonl", [row, row])
+    (found,) = _same_verdict(*_recipe(tmp_path / "run", sources=[{"path": str(path), "kind": kind, "format": "auto"}]))
+    assert found["stopping"]["duplicate_id"]["first"]["line"] == 2
+
+
+def test_half_a_surrogate_pair_in_an_id_is_written_as_an_escape(tmp_path: Path) -> None:
+    path = _mixed(tmp_path, [LOOKUP])
+    path.write_text(path.read_text().replace('"t0"', '"t\\ud83d"'))
+    for command in ("check", "show"):
+        code = "import sys; from txagent_train.cli.app import main; sys.argv = ['x', *sys.argv[1:]]; main()"
+        arguments = [sys.executable, "-c", code, "data", command, str(path), "--json"]
+        done = subprocess.run(arguments, capture_output=True, check=False)
+        assert b"Traceback" not in done.stderr and b"\\ud83d" in done.stdout
+        json.loads(done.stdout)
 
 
 def test_no_torch_is_imported(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def test_mistakes_are_user_errors(source: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.parametrize("format", ["auto", "question"])
+def test_a_file_of_questions_is_told_its_format(tmp_path: Path, format: str) -> None:
+    path = write_lines(tmp_path / "q.jsonl", [{"id": "q", "question": "Is it safe?"}])
+    result = RUNNER.invoke(app, ["freeze", str(path), "--out", str(tmp_path / "f.json"), "--format", format])
+    assert isinstance(result.exception, UserError) and "questions" in result.exception.fix
+
+
 def test_a_split_shows_shares_and_freezes(source: Path, tmp_path: Path) -> None:
     arguments = ["split", str(source), "--format", "openai", "--out", str(tmp_path / "s"), "--fraction", "0.34"]
     shown = RUNNER.invoke(app, arguments, catch_exceptions=False).stdout

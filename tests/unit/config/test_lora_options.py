@@ -18,3 +18,10 @@ def test_unknown_options() -> None:
         ("task_type", "peft.LoraConfig has no such option"),
         ("zzz", "peft.LoraConfig has no such option"),
     ]
+
+
+def test_names_of_other_tools_are_known() -> None:
+    names = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "targets": "target_modules"}
+    for (name, problem), wanted in zip(unknown_lora_options(names), names.values(), strict=True):
+        assert problem.endswith(f"; did you mean adapter.lora.{wanted}?"), name
+    assert set(names.values()) - {"r"} <= lora_option_names()

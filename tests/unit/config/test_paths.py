@@ -75,3 +75,13 @@ def test_check_files_names_all_that_is_missing(load: Load, tmp_path: Path, worki
     ]
     train.touch()
     check_files(load())
+
+
+@pytest.mark.parametrize("name", ["data-00000-of-00001.arrow", "train-00000.parquet", "state.json"])
+def test_a_folder_is_a_source_where_it_holds_a_data_set(load: Load, working_dir: Path, name: str) -> None:
+    folder = working_dir / "train.jsonl"
+    folder.mkdir()
+    with pytest.raises(RecipeError, match=r"data\.sources\.0\.path: this is a folder without a data set"):
+        check_files(load())
+    (folder / name).touch()
+    check_files(load())

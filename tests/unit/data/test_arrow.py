@@ -20,7 +20,8 @@ from txagent_train.core.errors import DataError
 from txagent_train.core.records import Trace
 from txagent_train.data.arrow import is_table, read_rows, struct_columns
 from txagent_train.data.importers import parser_for
-from txagent_train.data.loading import import_traces, load_traces
+from txagent_train.data.importing import import_traces
+from txagent_train.data.loading import load_traces
 from txagent_train.data.reading import read_records
 
 RECORDS = [
@@ -260,3 +261,11 @@ def test_memory_holds_one_row_group(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     peak = max(pa.total_allocated_bytes() - before for _ in read_rows(path))
     assert peak < path.stat().st_size / 4
+
+
+def test_a_folder_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "more" / "deep").mkdir(parents=True)
+    _parquet(tmp_path / "a.parquet", [{"a": 1}])
+    _parquet(tmp_path / "more" / "deep" / "b.parquet", [{"a": 2}])
+    with pytest.raises(DataError, match="so do folders in it: more/deep"):
+        list(read_rows(tmp_path))

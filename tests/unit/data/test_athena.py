@@ -199,3 +199,20 @@ def test_odd_values_are_faults_and_never_crash() -> None:
                 parse({"id": "a1", **record}, path=Path("a.jsonl"), line=1)
             except DataError as error:
                 assert error.reason != "invalid_record"
+
+
+def test_keys_of_tool_messages_may_have_any_name() -> None:
+    messages = _messages(USER, ("model", _block("get_dose", drug="x")), ("tool_response", "1"), ("model", "Done."))
+    messages[2] |= {"call_id": "z", "position": "2", "sub_trace": "3"}
+    made = _parse(messages)
+    assert (made.steps[0].results, made.answer) == ((ToolResult(0, "1"),), "Done.")
+    assert made.metadata["message_fields"] == [{"message": 2, "call_id": "z", "position": "2", "sub_trace": "3"}]
+
+
+def test_an_unparsable_output_keeps_what_stands_beside_it() -> None:
+    messages: list[dict[str, Any]] = _messages(USER, ("assistant", "<tool_call>\n{"), ("tool", "error"), END)
+    messages[1] |= {"reasoning_content": "hm", "weight": 0.5, "tokens": 3}
+    made = _parse(messages)
+    step = made.steps[0]
+    assert (step.status, step.reasoning, step.weight) == (StepStatus.UNPARSABLE, "hm", 0.5)
+    assert made.metadata["message_fields"][0] == {"message": 1, "tokens": 3}

@@ -38,6 +38,16 @@ def _asked(question: str, *, entities: Sequence[str] = (), answer: str = "Yes.")
         ("5-FU", "Is 15-FU given?", False),
         ("Ménière", "What helps in me\u0301nie\u0300re disease?", True),
         ("vitamin B1", "Is vitamin B12 safe?", False),
+        ("ibuprofen", "Is ibu\u00adprofen safe?", True),
+        ("ibuprofen", "Is i\u200bbu\u2060pro\ufefffen safe?", True),
+        ("ibuprofen", "Is \uff49\uff42\uff55\uff50\uff52\uff4f\uff46\uff45\uff4e safe?", True),
+        ("ibuprofen", "Is aspirin\u200bor\u200bibuprofen\u200bsafer?", True),
+        ("ibuprofen", "Is Ibuprofen\u2122 safe?", True),
+        ("ibuprofen", "Is ibuprofen\u00b9 safe?", True),
+        ("ibu\u00adprofen", "Is ibuprofen safe?", True),
+        ("iron", "Is the env\u00adiron\u00adment safe?", False),
+        ("vitamin B12", "Is vitamin B\u2081\u2082 safe?", True),
+        ("St. John's wort", "Does st john\u02bcs wort help?", True),
     ],
 )
 def test_names_are_found_as_whole_words(tmp_path: Path, entity: str, text: str, found: bool) -> None:
@@ -48,6 +58,20 @@ def test_entities_decide_where_there_are_any(tmp_path: Path) -> None:
     exclusion = _list(tmp_path, "new  Drug\n")
     assert exclusion.match(_asked("Is it safe?", entities=["other", "NEW drug"])) == "NEW drug"
     assert exclusion.match(_asked("Is new drug safer?", entities=["other", "new drug XR"])) is None
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\u200b", "---"])
+def test_entities_that_name_nothing_decide_nothing(tmp_path: Path, empty: str) -> None:
+    exclusion = _list(tmp_path, "newdrug")
+    assert exclusion.match(_asked("Is newdrug safe?", entities=[empty])) == "newdrug"
+    assert exclusion.match(_asked("Is newdrug safe?", entities=[empty, "other"])) is None
+
+
+@pytest.mark.parametrize(
+    "spelling", ["co trimoxazole", "Co\u2011Trimoxazole", "co-tri\u00admoxazole", "CO\u00a0trimoxazole"]
+)
+def test_entities_are_compared_by_their_words(tmp_path: Path, spelling: str) -> None:
+    assert _list(tmp_path, "co-trimoxazole").match(_asked("Is it safe?", entities=[spelling])) == spelling
 
 
 def test_all_that_is_said_counts_and_thoughts_beside_calls_do_not(tmp_path: Path) -> None:
@@ -66,7 +90,7 @@ def test_lists_have_comments_and_may_be_several(tmp_path: Path) -> None:
     first.write_bytes("\ufeff# approved in 2024\r\nAlpha\r\n\r\n".encode())
     second.write_text("  # more\n beta \n")
     exclusion = pickle.loads(pickle.dumps(Exclusion.read([first, second])))
-    assert exclusion.names == {"alpha", "beta"}
+    assert exclusion.names == {("alpha",), ("beta",)}
     with pytest.raises(DataError, match=r"the trace is about 'Alpha', which data.exclude leaves out") as caught:
         exclusion.check(_asked("Is alpha safe?"))
     assert caught.value.reason == "excluded_entity"

@@ -14,7 +14,7 @@ from tests.support.traces import traces
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import Step, ToolCall, ToolResult, Trace, UserMessage
 from txagent_train.data.frozen import FrozenSet, freeze
-from txagent_train.data.keys import trace_keys
+from txagent_train.data.keys import folded, trace_keys
 
 
 def _frozen(tmp_path: Path, *items: Trace) -> FrozenSet:
@@ -38,6 +38,9 @@ def test_what_is_in_the_set_is_known_by_its_question_or_its_id(tmp_path: Path) -
     later = Trace("a", (UserMessage("Hello."), Step("Hi."), UserMessage("IS IT SAFE?"), Step("Yes.")))
     assert frozen.contains(later) == "its question"
     assert frozen.contains(_trace("a", "Is it safe for children?", question_id="q8")) is None
+    assert frozen.contains(_trace("a", "\ufeffIs it sa\u00adfe\uff1f")) == "its question"
+    assert frozen.contains(_trace("a", "Another?", question_id=" Q\uff17")) == "its question id"
+    assert frozen.contains(_trace("h\u200b", "Another?")) == "its id"
     with pytest.raises(
         DataError, match=r"trace a: the trace is in the frozen evaluation set .*eval.frozen.json, by its"
     ):
@@ -61,7 +64,8 @@ def test_traces_without_a_question_are_not_all_the_same(tmp_path: Path) -> None:
 def test_every_trace_is_in_its_own_set_and_the_file_holds_no_text(tmp_path_factory: object, trace: Trace) -> None:
     frozen = FrozenSet.of([trace_keys(trace)], path=Path("x"), created_from={})
     assert frozen.contains(trace) == "its id"
-    assert frozen.contains(replace(trace, id="another")) == "its question"
+    by_question = frozen.contains(replace(trace, id="another"))
+    assert by_question == ("its question" if folded(trace.question) else None)  # one without a visible letter is none
     assert all(len(key) == 64 for keys in frozen.keys.values() for key in keys)
 
 
@@ -84,6 +88,7 @@ def test_an_edited_file_is_an_error(tmp_path: Path) -> None:
         (value | {"keys": {key: item for key, item in value["keys"].items() if key != "call"}}, "was changed"),
         (value | {"hash": "0"}, "was changed after it was made"),
         (value | {"version": 9}, "version 9"),
+        (value | {"version": 1}, "version 1"),
         ({"id": "t"}, "no frozen evaluation set"),
         ([], "no frozen evaluation set"),
         (value | {"keys": None}, "no frozen evaluation set"),

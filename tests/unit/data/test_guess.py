@@ -24,6 +24,10 @@ KNOWN: dict[str, tuple[str, list[Any]]] = {
     "chat": ("openai", [{"messages": HI}]),
     "messages as text": ("openai", [{"messages": json.dumps(record()["messages"])}]),
     "no messages at all": ("openai", [{"messages": []}]),
+    "older calls with functions of their own": (
+        "openai",
+        [{"messages": [user(), assistant(function_call=OLDER)], "functions": [{"name": "f"}]}],
+    ),
     "older calls without functions": ("openai", [{"messages": [user(), assistant(function_call=OLDER)]}]),
     "calls as text": ("txagent", [{"messages": [user(), assistant("Hm.", tool_calls=json.dumps([OLDER]))]}]),
     "the text null": ("txagent", [{"messages": [user(), assistant("Hm.", tool_calls="null")]}]),
@@ -37,7 +41,10 @@ KNOWN: dict[str, tuple[str, list[Any]]] = {
     "sharegpt chat": ("sharegpt", [{"conversations": TURNS}]),
     "sharegpt spelled role": ("sharegpt", [{"messages": [user(), {"role": "function_call", "content": "{}"}]}]),
     "openai turns under the other name": ("sharegpt", [{"conversations": record()["messages"]}]),
-    "toolbench": ("toolbench", [{"messages": [user(), assistant(function_call=OLDER)], "functions": []}]),
+    "toolbench": (
+        "toolbench",
+        [{"messages": [user(), assistant(function_call=OLDER)], "functions": [{"name": "f"}, {"name": "Finish"}]}],
+    ),
     "a block in a result": ("openai", [record(messages=[user(), assistant(None, call()), tool(BLOCK), *HI])]),
     "one faulty record": ("openai", [record(), {"messages": [user(), assistant(BLOCK)]}, record()]),
     "one without anything": ("openai", [{"id": "x"}, record(), {"messages": None}]),

@@ -82,6 +82,7 @@ INFO: dict[str, Any] = {
                  "observation_tag": "tool", "function_tag": "assistant", "system_tag": "system"},
     },
     "far": {"hf_hub_url": "somebody/traces"},
+    "pictures": {"file_name": "chats.json", "formatting": "sharegpt", "columns": {"images": "images"}},
     "preferences": {"file_name": "talk.json", "ranking": True},
     "absent": {"file_name": "absent.json"},
 }  # fmt: skip
@@ -251,6 +252,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "hub": ({"dataset": "far"}, r"lies on a hub \(somebody/traces\)[\s\S]*download"),
     "unknown data set": ({"dataset": "lookup"}, "dataset_info.json, lookup: there is no such data set"),
     "no file": ({"dataset": "absent"}, "no such file: .*absent.json"),
+    "pictures": ({"dataset": "pictures"}, "holds images, videos or sounds"),
     "preferences": ({"dataset": "preferences"}, "preferences, not traces"),
     "no data set": ({"dataset": ""}, "nothing to import"),
     "no folder": ({"dataset_dir": "elsewhere", "dataset": "x"}, "there is no dataset_info.json"),
@@ -267,6 +269,12 @@ def test_faults_are_told_and_nothing_is_written(folder: Path, settings: dict[str
     with pytest.raises(UserError, match=message):
         _import(folder, **settings)
     assert not (folder / "out").exists()
+
+
+def test_a_data_set_on_a_hub_does_not_stop_the_others(folder: Path) -> None:
+    report = _import(folder, dataset="lookups,far", eval_dataset="far")
+    assert (report.datasets, report.training.accepted, report.evaluation) == (("lookups",), 2, None)
+    assert "huggingface-cli download --repo-type dataset somebody/traces" in report.notes["data set far"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "a: 1\na: 2", "just text"])

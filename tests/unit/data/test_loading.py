@@ -12,7 +12,9 @@ from tests.support.openai_records import assistant, call, record, tool, user, wr
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import Trace
-from txagent_train.data.loading import ImportReport, dropped_path, import_traces, load_numbered, load_traces
+from txagent_train.data.importing import ImportReport, dropped_path, import_traces
+from txagent_train.data.loading import load_numbered, load_traces
+from txagent_train.data.mixing import of_kind
 from txagent_train.data.reading import read_jsonl
 
 UNDECLARED = [user(), assistant(None, call("order_blood_test")), tool(), assistant("Done.")]
@@ -174,9 +176,46 @@ def test_formats_are_guessed_also_for_training(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [record("a"), {"messages": [user(), assistant("Hi.")]}])
     report = import_traces(source, tmp_path / "out.jsonl")
     assert (report.format, report.guessed, report.kinds) == ("openai", True, {"trace": 1, "chat": 1})
-    assert [trace.id for trace in load_traces(source, "auto")] == [
-        trace.id for trace in load_traces(tmp_path / "out.jsonl", "auto")
-    ]
+    assert [trace.id for trace in load_traces(source, "auto")] == ["a", "in-2"]
+    assert [trace.id for trace in load_traces(tmp_path / "out.jsonl", "auto")] == ["a"]
+
+
+def test_each_kind_has_its_file(tmp_path: Path) -> None:
+    talk = {"messages": [user(), assistant("Hi.")]}
+    out, chat = tmp_path / "out.jsonl.gz", tmp_path / "out.chat.jsonl.gz"
+    report = import_traces(write_lines(tmp_path / "in.jsonl", [talk, record("a"), talk]), out)
+    assert (report.chat_out, report.kinds) == (str(chat), {"trace": 1, "chat": 2})
+    for path, kind, ids in ((out, "trace", ["a"]), (chat, "chat", ["in-1", "in-3"])):
+        assert [of_kind(trace, kind).id for trace in load_traces(path)] == ids
+    for records, kinds in (([talk], {"trace": 0, "chat": 1}), ([record("b")], {"trace": 1, "chat": 0})):
+        report = import_traces(write_lines(tmp_path / "in.jsonl", records), out, overwrite=True)
+        assert (report.chat_out, report.kinds, chat.exists()) == (None, kinds, False)
+        assert len(list(load_traces(out))) == 1
+
+
+def test_after_an_import_that_accepted_nothing_the_next_one_runs(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [record("cut", CUT_SHORT)])
+    with pytest.raises(DataError, match="read as openai"):
+        _import(source)
+    assert not (tmp_path / "out.chat.jsonl").exists()
+    assert _import(source, incomplete="steps").accepted == 1
+    with pytest.raises(UserError, match="exists already"):
+        _import(source, incomplete="steps")
+
+
+def test_text_behind_calls_is_told(tmp_path: Path) -> None:
+    text = 'Look.\n<tool_call>\n{"name": "list_drugs", "arguments": {}}\n</tool_call>\nI made that up.'
+    messages = [user(), assistant(text), {"role": "tool", "content": "x"}, assistant("Done.")]
+    report = import_traces(write_lines(tmp_path / "in.jsonl", [record("a", messages)]), tmp_path / "out.jsonl")
+    assert report.format == "athena" and "1 records have text that only raw_output keeps" in report.notes[0]
+
+
+def test_any_depth_is_a_counted_drop(tmp_path: Path) -> None:
+    deep = '{"a": ' * 700 + "1" + "}" * 700
+    bad = json.dumps(record("bad", [user(), assistant(None, call(arguments="DEEP")), tool(), assistant("a")]))
+    source = tmp_path / "in.jsonl"
+    source.write_text(bad.replace('"DEEP"', deep) + "\n" + json.dumps(record("good")) + "\n")
+    assert _import(source).dropped == {"nested_too_deeply": 1}
 
 
 def test_the_last_step_alone_can_be_supervised_in_every_format(tmp_path: Path) -> None:
@@ -236,7 +275,8 @@ def test_malformed_files_end_as_their_index_says(
 def _real(path: Path, tmp_path: Path, **options: Any) -> tuple[ImportReport, list[Trace]]:
     out = tmp_path / "real.jsonl.gz"
     report = import_traces(path, out, **options)
-    return report, list(load_traces(out, invalid_calls="keep"))
+    files = [out] if report.chat_out is None else [out, Path(report.chat_out)]
+    return report, [trace for file in files for trace in load_traces(file, invalid_calls="keep")]
 
 
 def _count(traces: list[Trace]) -> tuple[int, int, int, int]:

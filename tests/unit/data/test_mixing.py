@@ -94,6 +94,16 @@ def test_faulty_rows_and_empty_files_name_the_place(tmp_path: Path) -> None:
         _read(_data(path, kind="qa"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "row"), [("qa", {"question": "Q?", "answer": "A."}), ("summary", {"text": "T", "summary": "S"})]
+)
+def test_rows_with_the_same_id_are_an_error(tmp_path: Path, kind: str, row: dict[str, Any]) -> None:
+    rows = [{**row, "id": name} for name in ("a", "b", "a")]
+    with pytest.raises(DataError, match=r"r.jsonl:3, trace a: another row .* same id\n.*in line 1") as caught:
+        _read(_data(_rows(tmp_path / "r.jsonl", *rows), kind=kind))
+    assert caught.value.reason == "duplicate_id"
+
+
 def test_only_wanted_lines_are_parsed(tmp_path: Path) -> None:
     rows = [{"question": f"Q{n}?", "answer": "A."} for n in range(4)]
     path = _rows(tmp_path / "q.jsonl", *rows, {"faulty": 1})

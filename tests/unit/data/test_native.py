@@ -47,3 +47,19 @@ def test_an_unknown_format_names_the_nearest() -> None:
 def test_a_recipe_knows_the_formats_that_there_are() -> None:
     assert set(get_args(SourceFormat)) == {AUTO, *IMPORTERS}
     assert set(SUPERVISED) <= set(IMPORTERS)
+
+
+def test_records_of_other_formats_and_kinds_say_how_to_read_them() -> None:
+    for record, fix in (
+        ({"messages": []}, "--format openai; in a recipe format: openai"),
+        ({"conversations": []}, "format: sharegpt"),
+        ({"question": "a", "answer": "b"}, "kind: qa or kind: summary and format: auto"),
+    ):
+        with pytest.raises(DataError, match=fix):
+            parse(record, path=Path("x"), line=1)
+
+
+def test_a_weight_beyond_all_numbers_is_a_fault() -> None:
+    turns = [{"user": "a"}, {"step": {"thought": "b", "weight": 10**400}}]
+    with pytest.raises(DataError, match="too large"):
+        parse({"id": "t", "turns": turns}, path=Path("x"), line=1)

@@ -67,7 +67,7 @@ def test_the_earliest_results_give_way_and_no_more_than_needed(renderer: Rendere
     again, _ = Fitter(renderer.render, made.after - 1).fit(_last(trace))
     assert _text(renderer, again.input_ids).count("Nothing of interest") == 2 * 30
     assert fitter.report.to_json() == {
-        "summarized": 1, "too_long": 0, "steps": 1, "tokens_saved": whole - made.after, 
+        "summarized": 1, "too_long": 0, "longest": 0, "steps": 1, "tokens_saved": whole - made.after, 
         "lengths": {str(bucket(whole)): 1},
     }  # fmt: skip
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import json
+import lzma
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from txagent_train.core.errors import DataError
+from txagent_train.data.importers import resolved_format
 from txagent_train.data.reading import read_jsonl, read_records
 from txagent_train.data.strict_json import strict_loads
 
@@ -153,3 +157,19 @@ def test_an_indented_object_is_told_from_json_lines(tmp_path: Path) -> None:
 def test_strict_loads_keeps_key_order_and_number_types() -> None:
     assert list(strict_loads('{"b": 1, "a": 1.0}').items()) == [("b", 1), ("a", 1.0)]
     assert type(strict_loads('{"a": 1.0}')["a"]) is float
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # opening it would wait for a writer
+    for read in (read_jsonl, read_records):
+        with pytest.raises(DataError, match=r"a pipe can be read once\n.*write it to a file"):
+            next(iter(read(pipe)))
+    with pytest.raises(DataError, match="a pipe can be read once"):
+        resolved_format(pipe, "auto")
+
+
+@pytest.mark.parametrize(("pack", "tool"), [(lzma.compress, "xz -d"), (bz2.compress, "bzip2 -d")])
+def test_other_packed_files_are_named(tmp_path: Path, pack: Callable[[bytes], bytes], tool: str) -> None:
+    with pytest.raises(DataError, match=tool):
+        next(read_records(_file(tmp_path, pack(TWO))))

@@ -13,7 +13,7 @@ from txagent_train.core.errors import DataError
 from txagent_train.core.records import DataKind, Step, ToolCall, ToolResult, Trace, UserMessage
 from txagent_train.data.checks import check_calls, check_complete, kind_of
 from txagent_train.data.importers.sharegpt import parse
-from txagent_train.data.loading import import_traces
+from txagent_train.data.importing import import_traces
 
 CALL = {"name": "get_dose", "arguments": {"drug": "ibuprofen"}}
 OTHER = {"name": "list_drugs", "arguments": {}}
@@ -198,7 +198,6 @@ FAULTS: dict[str, tuple[list[Any], str, int | None]] = {
     ),
     "arguments torn": ([human(), function_call({"name": "f", "arguments": "{"})], "arguments_not_json", 0),
     "arguments a list": ([human(), function_call({"name": "f", "arguments": [1]})], "arguments_not_object", 0),
-    "no arguments": ([human(), function_call({"name": "f"})], "arguments_not_object", 0),
     "no name": ([human(), function_call({"arguments": {}})], "call_without_name", 0),
     "no call": ([human(), function_call([])], "call_without_name", None),
     "a number as a call": ([human(), function_call("5")], "wrong_type", 0),
@@ -268,3 +267,25 @@ def test_no_value_anywhere_crashes_the_parser() -> None:
                 check_calls(trace)
             except DataError as error:
                 assert error.reason != "invalid_record", error
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_calls_in_two_places_are_a_fault(first: bool) -> None:
+    turns = [{**gpt("Look."), "tool_calls": 5}, function_call()] if first else [{**function_call(), "tool_calls": 5}]
+    with pytest.raises(DataError) as caught:
+        _parse(human(), *turns, observation(), gpt())
+    assert caught.value.reason == "two_call_forms"
+
+
+def test_a_think_tag_in_arguments_is_data() -> None:
+    value = json.dumps({"name": "get_dose", "arguments": {"drug": "a</think>b"}})
+    (step, _) = _parse(human(), function_call(value), observation(), gpt()).steps
+    assert (step.reasoning, step.calls[0].arguments) == ("", {"drug": "a</think>b"})
+
+
+def test_no_thought_of_a_call_is_lost_beside_another() -> None:
+    turn_of = function_call("<think>hm</think>" + json.dumps(CALL))
+    (step, _) = _parse(human(), {**turn_of, "reasoning": "hm"}, observation(), gpt()).steps
+    assert step.reasoning == "hm"
+    with pytest.raises(DataError, match="differ"):
+        _parse(human(), {**turn_of, "reasoning": "other"}, observation(), gpt())

@@ -13,8 +13,9 @@ from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import Step, ToolCall, Trace, UserMessage
 from txagent_train.data.frozen import FrozenSet
+from txagent_train.data.importing import import_traces
 from txagent_train.data.keys import TraceKeys, trace_keys
-from txagent_train.data.loading import import_traces, load_traces
+from txagent_train.data.loading import load_traces
 from txagent_train.data.split import SplitReport, choose_heldout, split_traces
 
 

@@ -14,7 +14,8 @@ from txagent_train.core.records import Step, StepStatus, ToolCall, ToolResult, T
 from txagent_train.data.checks import check_calls, check_complete
 from txagent_train.data.decompose import decompose
 from txagent_train.data.importers.toolbench import parse
-from txagent_train.data.loading import import_traces, load_traces
+from txagent_train.data.importing import import_traces
+from txagent_train.data.loading import load_traces
 
 FUNCTIONS = [item["function"] for item in TOOLS] + [{"name": "Finish", "parameters": {"type": "object"}}]
 GIVE = {"return_type": "give_answer", "final_answer": "200 mg."}
@@ -181,3 +182,11 @@ def test_no_value_anywhere_crashes_the_parser() -> None:
                 check_calls(trace)
             except DataError as error:
                 assert error.reason != "invalid_record", error
+
+
+def test_results_may_be_tool_messages() -> None:
+    made = _parse(user(), called(), {**result(), "role": "tool"}, called("Finish", GIVE))
+    assert (made.steps[0].results, made.answer) == ((ToolResult(0, "1"),), "200 mg.")
+    for role in ("tool", "function"):
+        with pytest.raises(DataError, match="follows no call"):
+            _parse(user(), {**result(), "role": role}, called())

@@ -91,7 +91,7 @@ def test_a_whole_trace() -> None:
         Step(
             "Two lookups.",
             calls=(ToolCall("dose_of_drug", {"drug": "ibuprofen"}), ToolCall("Tool_RAG", {"limit": 2})),
-            results=(ToolResult(1, ["interaction_of_drugs"]), ToolResult(0, {"dose": [200, 1.5], "unit": None})),
+            results=(ToolResult(0, {"dose": [200, 1.5], "unit": None}), ToolResult(1, ["interaction_of_drugs"])),
             tools_added=_specs(PAIR),
         ),
         Step(
@@ -291,3 +291,12 @@ def test_odd_values_are_faults_and_never_crash() -> None:
                     check_calls(trace)
                 except DataError as error:
                     assert error.reason != "invalid_record", error
+
+
+def test_keys_of_tool_messages_may_have_any_name() -> None:
+    more = {"call_id": "z", "sub_trace": 1, "position": 2}
+    end = assistant("[FinalAnswer] 1", call("Finish", "b"))
+    step = assistant("t", call("dose_of_drug", "a", drug="x"))
+    made = _parse(system(DOSE), USER, step, {**tool("1", "a"), **more}, end)
+    assert made.steps[0].results[0].content == "1"
+    assert made.metadata["message_fields"] == [{"message": 3, **more}]

@@ -12,11 +12,11 @@ from transformers import AutoTokenizer, GenerationConfig
 from tests.support.tokenizers import small_llama3, smollm2
 from tests.support.traces import odd_trace
 from txagent_train.core.errors import ModelError
-from txagent_train.core.records import Step, ToolCall, ToolSpec, Trace, UserMessage
+from txagent_train.core.records import Step, ToolCall, ToolResult, ToolSpec, Trace, Turn, UserMessage
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering import renderer as renderer_module
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import WireFormat, wire_format_for
+from txagent_train.rendering.wire import SyntaxName, WireFormat, wire_format_for
 
 TOOL = ToolSpec("f", "Finds.", {"type": "object", "properties": {}})
 
@@ -141,3 +141,42 @@ def test_frame_is_found_and_checked() -> None:
     assert wire_format_for(small_llama3(), syntax="hermes", finish="text").frame == "llama3"
     with pytest.raises(ModelError, match="lacks"):
         wire_format_for(smollm2(), frame="llama3", syntax="txagent", finish="call")
+
+
+def small_renderer(syntax: SyntaxName = "txagent") -> Renderer:
+    return Renderer(small_llama3(), WireFormat("llama3", syntax, "call"))
+
+
+def _asked(renderer: Renderer, *turns: Turn, trace_id: str = "t", tools: tuple[ToolSpec, ...] = ()) -> str:
+    ids = renderer.prompt_ids(trace_id=trace_id, system="s", tools=tools, turns=turns)
+    return renderer.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def test_what_is_kept_of_a_trace_is_never_shown_for_another_content() -> None:
+    """The same id, but other tools that count as equal, or the same step after other turns."""
+
+    def tool(default: object) -> ToolSpec:
+        return ToolSpec("f", "", {"type": "object", "properties": {"x": {"default": default}}})
+
+    first = Step("a", calls=(ToolCall("f", {}),), results=(ToolResult(0, "r"),))
+    last = Step("b", calls=(ToolCall("f", {}),), results=(ToolResult(0, "r"),))
+    question, other = UserMessage("q"), UserMessage("other")
+    cases: list[tuple[tuple[Turn, ...], tuple[ToolSpec, ...]]] = [
+        ((question,), (tool(1),)),
+        ((question,), (tool(True),)),
+        ((question, first, last), ()),
+        ((question, other, last), ()),
+    ]
+    shared = small_renderer()
+    for turns, tools in cases:
+        assert _asked(shared, *turns, tools=tools) == _asked(small_renderer(), *turns, tools=tools)
+
+
+@pytest.mark.parametrize("syntax", ["txagent", "hermes"])
+def test_results_stand_in_the_order_of_their_calls(syntax: SyntaxName) -> None:
+    step = Step(
+        calls=(ToolCall("f", {"x": 1}), ToolCall("f", {"x": 2})),
+        results=(ToolResult(1, "of the second"), ToolResult(0, "of the first")),
+    )
+    text = _asked(small_renderer(syntax), UserMessage("q"), step)
+    assert text.index("of the first") < text.index("of the second")

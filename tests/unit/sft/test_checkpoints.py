@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,30 @@ def test_publishing_replaces_an_earlier_attempt(tmp_path: Path) -> None:
     publish(write(aside_path(final), "new"), final)
     assert (final / "file").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["step-5"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
+def test_what_is_published_is_as_readable_as_any_new_file(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        aside = write(aside_path(checkpoint_path(tmp_path, 5)))
+        (aside / "inner").mkdir()
+        for path in (aside / "model.safetensors", aside / "inner" / "file"):
+            path.touch(mode=0o600)
+        publish(aside, checkpoint_path(tmp_path, 5))
+    finally:
+        os.umask(before)
+    files = [path for path in checkpoint_path(tmp_path, 5).rglob("*") if path.is_file()]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [mode] * 3
+
+
+def test_a_checkpoint_that_is_gone_is_told_from_what_is_none(tmp_path: Path) -> None:
+    for step in (4, 10):
+        write(checkpoint_path(tmp_path, step))
+    with pytest.raises(RunDirError, match=r"step-2: there is no such checkpoint\n.*there are: step-4, step-10"):
+        step_of(checkpoint_path(tmp_path, 2))
+    with pytest.raises(RunDirError, match="not a checkpoint"):
+        step_of(tmp_path / "model")
 
 
 def test_pruning_keeps_the_last(tmp_path: Path) -> None:

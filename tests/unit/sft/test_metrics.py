@@ -35,6 +35,7 @@ def test_sums_by_source_and_step() -> None:
     assert sums.weighted_nll == 10.0 and sums.supervised == 3 and sums.counted("tokens") == 9
     assert sums.loss_by_source() == {"a": 5 / 3, "b": 5.0}
     assert sums.supervised_by_source() == {"a": 2, "b": 1}
+    assert sums.weight_share({"a"}) == 3 / 4 and sums.weight_share(["a", "b"]) == 1
     assert sums.supervised_by_step() == {"0": 1, "2": 2}
 
 

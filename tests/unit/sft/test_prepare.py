@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,46 @@ def test_held_out_data_is_checked_without_the_epochs(tmp_path: Path) -> None:
     assert rows is not None and len(rows) == 4
     assert [folder.name for folder in prepared.directory.glob("[!.]*")] == [rows.directory.name]
     assert rows.directory.name.startswith("eval-")
+
+
+def test_a_copy_under_another_name_is_prepared_for_itself(tmp_path: Path) -> None:
+    """Records without an id are named after their file, and ids seed call ids and the order of tools."""
+    line = json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})
+    rows = []
+    for name in ("alpha", "beta"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(line + "\n")
+        source = {"path": str(path), "format": "openai", "kind": "chat"}
+        prepared = preparation(tmp_path, [], sources=[source], prepared_dir=str(tmp_path / "shared"))
+        rows += prepared.epochs(1, traces_per_step=1, max_steps=None)
+    assert [part.trace_ids for part in rows] == [("alpha-1",), ("beta-1",)]
+
+
+def test_a_torn_part_is_made_again(tmp_path: Path) -> None:
+    prepared = preparation(tmp_path, small_traces(3))
+    folder = prepared.directory / f"epoch-000-{prepared.key(prepared.data.sources, 0)[:16]}"
+    parts = folder.with_name(f".{folder.name}.parts")
+    parts.mkdir(parents=True)
+    for name, content in (("s000-00000000.npz", b"PK\x03\x04 torn"), ("s000-00000001.npz", b"")):
+        (parts / name).write_bytes(content)
+    (rows,) = prepared.epochs(1, traces_per_step=1, max_steps=None)
+    assert len(rows) == 6 and rows.directory == folder and not parts.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_id_that_comes_twice_is_told_whichever_process_meets_it(tmp_path: Path, workers: int) -> None:
+    """One that was excluded does not count, however near it stands."""
+    few = small_traces(3)
+    traces = [replace(few[0], id=f"t{number}", entities=("plain",)) for number in range(600)]
+    traces[0] = replace(traces[0], id="excluded", entities=("left out",))
+    traces[300] = replace(traces[300], id="excluded")
+    listed = tmp_path / "excluded.txt"
+    listed.write_text("left out\n")
+    prepared = preparation(tmp_path, traces, exclude=[str(listed)], workers=workers)
+    (rows,) = prepared.epochs(1, traces_per_step=1, max_steps=None)
+    assert rows.report.traces == 599
+    traces[400] = replace(traces[400], id="t1")
+    prepared = preparation(tmp_path, traces, exclude=[str(listed)], workers=workers)
+    with pytest.raises(DataError, match=r"data.jsonl:401, trace t1: .*same id\n.*in line 2"):
+        prepared.epochs(1, traces_per_step=1, max_steps=None)

@@ -17,7 +17,7 @@ from txagent_train.data.reading import read_records
 from txagent_train.models.adapters import load_with_adapter
 from txagent_train.sft.prepare import Preparation
 from txagent_train.sft.rendering import renderer_for
-from txagent_train.sft.retention import INSTRUCTIONS, Retention, retention_table
+from txagent_train.sft.retention import INSTRUCTIONS, Retention, retention_table, retention_words
 from txagent_train.sft.run import run_sft
 from txagent_train.tracking.metric_sections import metric_sections
 from txagent_train.tracking.metrics import read_metrics
@@ -69,7 +69,7 @@ def test_the_losses_of_the_sources_make_the_loss(recipe: SftRecipe) -> None:
         weights = {name: WEIGHTS[name] * count for name, count in counts.items()}
         total = sum(weights[name] * loss for name, loss in record["loss_by_source"].items())
         assert total / sum(weights.values()) == pytest.approx(record["loss"], rel=1e-12)
-        assert record["general_share"] == counts.get("general.jsonl", 0) / record["supervised_tokens"]
+        assert record["general_share"] == weights.get("general.jsonl", 0) / sum(weights.values())
     assert any(0 < record["general_share"] < 1 for record in records)
 
 
@@ -98,11 +98,14 @@ def test_retention_is_measured_before_and_after(recipe: SftRecipe) -> None:
     assert isinstance(table, Table)
     assert [row[1] for row in table.rows] == [before["retention_before"], after["retention_after"]]
     assert table.rows[0][0] == "before: base model" and f"{ratio:.3f}" in table.note
+    losses = (before["retention_before"], after["retention_after"])
+    assert retention_words([before, after]) == "retention loss {:.4f} -> {:.4f}".format(*losses)
+    assert retention_words([before]) == ""
 
 
 def test_it_is_the_plain_mean_over_the_tokens_of_the_answers(recipe: SftRecipe) -> None:
     """Against the loss of transformers, row by row, on the base model and on the saved adapter."""
-    rows = Retention.of(Preparation.of(recipe, renderer_for(recipe)), ()).rows
+    rows = Retention.of(Preparation.of(recipe, renderer_for(recipe.model, recipe.wire, recipe.seed)), ()).rows
     base = AutoModelForCausalLM.from_pretrained(recipe.model.name_or_path)
     before, after = _records(recipe, "retention")
     for model, measured in (

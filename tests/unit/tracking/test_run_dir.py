@@ -107,7 +107,32 @@ def test_resume_with_another_fingerprint_shows_the_difference(tmp_path: Path) ->
 
 def test_differences_of_empty_and_null_settings_show() -> None:
     lines = list(fingerprint_differences({"a": {}, "c": 1}, {"a": {"b": None}, "c": 1}))
-    assert lines == ["a: {} -> (absent)", "a.b: (absent) -> null"]
+    assert lines == ["a.b: (absent) -> null"]
+    assert list(fingerprint_differences({"a": {}}, {})) == ["a: {} -> (absent)"]
+
+
+def _sources(*names: str) -> dict[str, Any]:
+    return {"data": {"sources": [{"kind": "trace", "weight": 1.0, "sha256": name * 64} for name in names]}}
+
+
+def test_data_that_changed_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path / "r", fingerprint=_sources("a"), manifest={"data_sha256": {"/d/train.jsonl": "a" * 64}})
+    (run.checkpoints / "step-10").mkdir()
+    with pytest.raises(RunDirError) as caught:
+        changed = {"data_sha256": {"/d/train.jsonl": "b" * 64}}
+        start(run.root, resume=True, fingerprint=_sources("b"), manifest=changed)
+    assert "\n    data.sources.0 (train.jsonl): its content changed\n" in str(caught.value)
+    assert "aaaa" not in str(caught.value) and "bbbb" not in str(caught.value)
+
+
+def test_lists_are_compared_item_by_item() -> None:
+    names = {"a" * 64: "a.jsonl", "b" * 64: "b.jsonl"}
+    old, new = _sources("a"), _sources("a", "b")
+    assert list(fingerprint_differences(old, new, names)) == ["data.sources.1: (absent) -> b.jsonl"]
+    new["data"]["sources"][0]["weight"] = 2.0
+    new["data"]["sources"].pop()
+    assert list(fingerprint_differences(old, new, names)) == ["data.sources.0.weight: 1.0 -> 2.0"]
+    assert list(fingerprint_differences({"x": ["a" * 64]}, {"x": ["c" * 64]})) == ["x.0: its content changed"]
 
 
 def test_refuses_a_folder_with_other_things(tmp_path: Path) -> None:

@@ -33,19 +33,20 @@ from txagent_train.cli.data.judging import (
     SyntaxChoice,
     SyntaxOption,
     files_and_overrides,
-    format_of,
     guards_of,
     judge_for,
     judged,
+    overlong_fix,
 )
 from txagent_train.cli.data.shared import AsJson, Format, print_json
-from txagent_train.config.sft import SourceSection
-from txagent_train.core.errors import DataError
+from txagent_train.config.sft import DataSection, SourceSection
+from txagent_train.core.errors import DataError, RecipeError
 from txagent_train.core.records import JsonObject, RenderedExample
 from txagent_train.data.decompose import untrained_reason
-from txagent_train.data.mixing import Guards
+from txagent_train.data.mixing import Guards, check_sources, format_of
 from txagent_train.rendering.preview import visible
 from txagent_train.sft.rows import RowMaker
+from txagent_train.tracking.files import content_sha256
 from txagent_train.tracking.markup import count_of
 
 _FIRST = 200
@@ -61,6 +62,11 @@ class Reason:
     def add(self, fault: DataError) -> None:
         self.count += 1
         self.first = self.first or fault
+
+    def set_fix(self, fix: str) -> None:
+        """Say what all of them need, and not only the first."""
+        if self.first is not None:
+            self.first = DataError.from_json(self.first.to_json() | {"fix": fix})
 
     def told(self) -> str:
         """The first fault with its place, and what to do."""
@@ -160,7 +166,40 @@ def check_source(source: SourceSection, judge: Judge, guards: Guards, *, first: 
     out.over_limit = report.summarized + report.too_long
     out.lengths_over_limit = dict(sorted(report.lengths.items()))
     out.summarized, out.tokens_saved = report.summarized, report.tokens_saved
+    for reasons in (out.stopping, out.dropped_samples):
+        if "overlong" in reasons:
+            reasons["overlong"].set_fix(overlong_fix(judge.data, report.longest))
     return out
+
+
+def mark_empty(checks: Sequence[FileCheck]) -> None:
+    """Count it as a fault that stops a run where no file of a part, all of them read, has a sample left."""
+    if not checks or any(item.stopping or item.samples or not item.whole for item in checks):
+        return
+    gone: Counter[str] = Counter()
+    for item in checks:
+        gone.update({reason: found.count for reason, found in (item.dropped_records | item.dropped_samples).items()})
+    told = ", ".join(f"{count} {reason}" for reason, count in gone.items()) or "no step is trained on"
+    problem = f"no sample is left: {told}"
+    checks[-1].stopping["no_samples"] = Reason(
+        1, DataError(problem, reason="no_samples", path=", ".join(item.path for item in checks))
+    )
+
+
+def same_contents(data: DataSection) -> tuple[str, ...]:
+    """What is wrong with files of a recipe that have the same content; only ones of the same size are read for it."""
+    paths = [source.path for source in (*data.sources, *data.eval)]
+    sizes = {path: path.stat().st_size if path.exists() else None for path in paths}
+    shared = Counter(sizes.values())
+    hashes = {
+        str(path): content_sha256(path) if size is not None and shared[size] > 1 else str(path)
+        for path, size in sizes.items()
+    }
+    try:
+        check_sources(data, hashes, recipe="")
+    except RecipeError as error:
+        return error.problems
+    return ()
 
 
 # ---- the command ----
@@ -196,31 +235,38 @@ def check(
     options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
     judge = judge_for(paths, overrides, recipe=recipe, format=format, options=options)
     guards = guards_of(judge)
-    checks = [check_source(source, judge, guards, first=None if every else first) for source in judge.sources]
-    empty = all(item.whole and not item.samples for item in checks)
-    stops = empty or any(item.stopping for item in checks)
+    parts: tuple[list[FileCheck], list[FileCheck]] = ([], [])
+    for source in judge.sources:
+        parts[source in judge.held_out].append(check_source(source, judge, guards, first=None if every else first))
+    for part in parts:
+        mark_empty(part)
+    checks = [item for part in parts for item in part]
+    problems = same_contents(judge.data) if judge.strict else ()
+    stops = bool(problems) or any(item.stopping for item in checks)
     if as_json:
-        print_json({"stops": stops, "max_length": judge.data.max_length, "files": [item.to_json() for item in checks]})
+        limit = judge.data.max_length
+        files_json = [item.to_json() for item in checks]
+        print_json({"stops": stops, "max_length": limit, "problems": list(problems), "files": files_json})
     else:
         console = Console()
         for item in checks:
             console.print(_table(item, judge.data.max_length))
-        console.print(_conclusion(checks))
+        console.print(_safe(_conclusion(*parts, problems)), soft_wrap=True)
     if stops:
         raise typer.Exit(2)
 
 
-def _conclusion(checks: Sequence[FileCheck]) -> str:
+def _conclusion(train: Sequence[FileCheck], held_out: Sequence[FileCheck], problems: Sequence[str]) -> str:
+    checks = (*train, *held_out)
     parts = [] if all(item.whole for item in checks) else ["Only the first records were read; --all reads every one."]
-    stopping = sum(reason.count for item in checks for reason in item.stopping.values())
-    samples = sum(item.samples for item in checks)
+    parts += problems
+    stopping = len(problems) + sum(reason.count for item in checks for reason in item.stopping.values())
     if stopping:
-        parts.append(f"A run would stop ({count_of(stopping, 'error')}).")
-    elif samples:
-        parts.append(f"A run would train on {count_of(samples, 'sample')} of these.")
-    else:
-        parts.append("Nothing of these would be trained on, so a run would stop.")
-    return "\n".join(parts)
+        return "\n".join([*parts, f"A run would stop ({count_of(stopping, 'error')})."])
+    samples, measured = (sum(item.samples for item in part) for part in (train, held_out))
+    told = [f"train on {count_of(samples, 'sample')}"] if train else []
+    told += [f"be evaluated on {count_of(measured, 'sample')}"] if held_out else []
+    return "\n".join([*parts, f"A run would {' and '.join(told)} of these."])
 
 
 def _table(item: FileCheck, limit: int) -> Table:

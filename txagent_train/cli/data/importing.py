@@ -13,7 +13,7 @@ from txagent_train.cli.data.llamafactory import LLAMAFACTORY, SETTINGS_SUFFIXES,
 from txagent_train.cli.data.shared import AsJson, Format, Overwrite, print_json, table
 from txagent_train.core.errors import UserError
 from txagent_train.data.importers import AUTO
-from txagent_train.data.loading import ImportReport, import_traces
+from txagent_train.data.importing import ImportReport, import_traces
 
 
 class InvalidCallsChoice(StrEnum):
@@ -66,7 +66,8 @@ def import_command(
 ) -> None:
     """Read traces, check them, and write them in the native format.
 
-    Records that are left out are counted by reason and named in OUT.dropped.jsonl. With --format llamafactory, SOURCE
+    Records that are left out are counted by reason and named in OUT.dropped.jsonl. Plain chat beside traces goes to a
+    file of its own, named like OUT with .chat. With --format llamafactory, SOURCE
     is the YAML of a LLaMA-Factory run: its local data sets are imported, and its settings become a recipe beside OUT.
     """
     if format == LLAMAFACTORY or (format == AUTO and source.suffix in SETTINGS_SUFFIXES):
@@ -103,6 +104,8 @@ def _show_import(report: ImportReport) -> None:
         typer.echo("trained on: the last step of each record (--supervise all: every step)")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.kinds.items() if count)
     typer.echo(f"read {report.read:,}, accepted {report.accepted:,} ({kinds}) -> {report.out}")
+    if report.chat_out is not None:
+        typer.echo(f"the plain chat -> {report.chat_out} (a source of a recipe is of one kind)")
     if report.dropped:
         Console().print(table("dropped", ("reason", "records"), report.dropped, notes=report.fixes))
         typer.echo(f"each is named in {report.dropped_file}")

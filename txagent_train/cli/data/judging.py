@@ -23,13 +23,11 @@ from txagent_train.core.records import Trace
 from txagent_train.data.augment import Augmented
 from txagent_train.data.checks import CALL_FAULTS, INCOMPLETE
 from txagent_train.data.frozen import FROZEN
-from txagent_train.data.importers import resolved_format
-from txagent_train.data.mixing import Guards, row_parser, source_traces
+from txagent_train.data.mixing import Guards, source_traces
 from txagent_train.models.embedded import embedded_model, is_embedded
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.sft.rendering import renderer_for
 
-_ROWS = "rows"
 _ALWAYS_STOP = (FROZEN, INCOMPLETE, *CALL_FAULTS)
 """Reasons that are errors only where the options or the data say so, also for a file that is not yet imported."""
 DEFAULT_MODEL = "embedded:smollm2-135m-instruct"
@@ -152,6 +150,15 @@ def judge_for(
     return Judge.by_options(files, format, options)
 
 
+def overlong_fix(data: DataSection, longest: int) -> str:
+    """What to do about samples over the limit, the longest of which has so many tokens.
+
+    A sample that is left out need not be told how to leave it out.
+    """
+    enough = f"set data.max_length={longest} or more"
+    return f"{enough}, or data.overlong=summarize, or data.overlong=drop" if data.overlong == "error" else enough
+
+
 def files_and_overrides(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """The arguments of a command that are files, and those that are ``key=value``."""
     overrides = [text for text in arguments if "=" in text and not os.path.exists(text)]
@@ -216,14 +223,3 @@ def judged(source: SourceSection, judge: Judge, guards: Guards, *, epoch: int = 
         varied = guards.variation.apply(trace, epoch=epoch, training=training)
         yield Judged(varied.trace, line, original=trace, augmented=varied)
     yield from before
-
-
-def format_of(source: SourceSection) -> str:
-    """The format of a source, guessed where it is to be; ``rows`` are plain rows of general data (data.general).
-
-    Raises:
-        DataError: it cannot be told, or the file cannot be read.
-    """
-    if row_parser(source) is not None:
-        return _ROWS
-    return resolved_format(source.path, source.format)

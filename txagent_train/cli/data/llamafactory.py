@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import print_json, table
+from txagent_train.data.importing import Written
 from txagent_train.data.llamafactory import LlamaFactoryReport, import_llamafactory
-from txagent_train.data.loading import Incomplete, InvalidCalls, Written
+from txagent_train.data.loading import Incomplete, InvalidCalls
 
 LLAMAFACTORY = "llamafactory"
 SETTINGS_SUFFIXES = (".yaml", ".yml")
@@ -47,3 +48,5 @@ def _show_written(what: str, written: Written) -> None:
     if written.dropped:
         Console().print(table("dropped", ("reason", "records"), written.dropped, notes=written.fixes))
         typer.echo(f"each is named in {written.dropped_file}")
+    for note in written.notes:
+        typer.echo(f"Note: {note}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -21,7 +22,16 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that
 
 
 def print_json(value: JsonObject) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    """Print a report as JSON; in ASCII where the output cannot spell a text in it.
+
+    Text of data files may hold half surrogate pairs, which no encoding has.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value)
+    typer.echo(text)
 
 
 def table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ from txagent_train.cli.data.judging import (
     guards_of,
     judge_for,
     judged,
+    overlong_fix,
 )
 from txagent_train.cli.data.shared import AsJson, Format, print_json
 from txagent_train.core.errors import DataError, UserError
@@ -149,6 +151,9 @@ def _samples(judge: Judge, trace: Trace, epoch: int) -> Iterator[tuple[Sample, l
         saved, maker.overlong.tokens_saved = maker.overlong.tokens_saved, 0
         if saved:
             notes.append(f"results of early steps are summaries, or it would have {sample.length + saved:,} tokens")
+        if sample.fault is not None and sample.fault.reason == "overlong":
+            fix = overlong_fix(judge.data, maker.overlong.longest)
+            sample = replace(sample, fault=DataError.from_json(sample.fault.to_json() | {"fix": fix}))
         yield sample, notes
 
 

@@ -22,25 +22,27 @@ from txagent_train.data.importers.words import FINAL_ANSWER
 MESSAGES = ("messages", "conversations", "conversation")
 """Columns that hold the messages, in data sets of one kind or another."""
 
+_OUTPUT = ("content", "tool_calls", "function_call")
+
 
 @dataclass
 class StepNote:
-    """What is known of a step beside its message. ``results`` are in the order of the tool messages."""
+    """What is known of a step beside its message. ``results`` are by the place of their calls."""
 
     status: StepStatus = StepStatus.OK
     raw_output: str | None = None
     summary: str | None = None
-    results: list[tuple[Json, Trace | None]] = field(default_factory=list)
+    results: dict[int | None, tuple[Json, Trace | None]] = field(default_factory=dict)
     tools_added: list[ToolSpec] = field(default_factory=list)
 
     def apply(self, step: Step) -> Step:
         """The step with the note in it."""
+        noted = [(result, *self.results.get(result.call_index, (result.content, None))) for result in step.results]
         if self.status is StepStatus.UNPARSABLE:
-            results = tuple(ToolResult(None, content, is_error=True) for content, _ in self.results)
+            results = tuple(ToolResult(None, content, is_error=True) for _, content, _ in noted)
             step = replace(step, thought="", calls=(), results=())
         else:
-            pairs = zip(step.results, self.results, strict=True)
-            results = tuple(replace(result, content=content, sub_trace=below) for result, (content, below) in pairs)
+            results = tuple(replace(result, content=content, sub_trace=below) for result, content, below in noted)
         return replace(
             step,
             results=() if self.summary is not None else results,
@@ -87,24 +89,35 @@ class AnnotatedConversation(Conversation):
         self.notes.append(StepNote())
         return self.notes[-1]
 
-    def add_unparsable(self, position: int, raw_output: str, errors: int) -> StepNote:
-        """Add an output that held no readable call, and that ``errors`` tool messages answer."""
+    def add_unparsable(self, position: int, message: JsonObject, raw_output: str, errors: int) -> StepNote:
+        """Add an output that held no readable call, and that ``errors`` tool messages answer.
+
+        What ``message`` says beside the output, such as its reasoning and weight, is kept.
+        """
         # A stand-in that the reader takes, so that the answers have something to answer.
         stand_in = {"tool_calls": [as_call({"name": "unparsable"})] * errors} if errors else {"content": "unparsable"}
-        note = self.add_step(position, stand_in, ends_turn=False)
+        beside = {key: value for key, value in message.items() if key not in _OUTPUT}
+        note = self.add_step(position, {**beside, **stand_in}, ends_turn=False)
         note.status, note.raw_output = StepStatus.UNPARSABLE, raw_output
         return note
 
     def add_result(
-        self, position: int, content: Json, *, call_id: object = None, sub_trace: Trace | None = None, **more: Any
+        self,
+        position: int,
+        content: Json,
+        more: JsonObject,
+        *,
+        call_id: object = None,
+        sub_trace: Trace | None = None,
     ) -> None:
-        """Add what a tool answered.
+        """Add what a tool answered. ``more`` are the other keys of its message.
 
         Raises:
             DataError: as ``add``.
         """
         self.add(position, {**more, "role": "tool", "tool_call_id": call_id, "content": ""})
-        self.notes[-1].results.append((content, sub_trace))
+        assert self._open is not None, "a result was added to it"
+        self.notes[-1].results[self._open.results[-1].call_index] = (content, sub_trace)
 
     def annotated(self) -> tuple[Turn, ...]:
         """The turns with their notes, once the conversation has ended."""

@@ -28,7 +28,8 @@ from txagent_train.data.importers.txagent import once, read_tools
 from txagent_train.data.importers.values import EMPTY, parse_call, text_of
 from txagent_train.data.importers.words import split_think
 
-ROLES = {"human": "user", "gpt": "assistant", "observation": "tool", "function": "tool", "ipython": "tool"}
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+ROLES |= dict.fromkeys(("observation", "function", "ipython", "tool_response"), "tool")
 """Words for roles that are not those of the OpenAI form."""
 
 
@@ -91,10 +92,10 @@ class _Reader:
                 reason = error.problem if isinstance(error, DataError) else error
                 problem = f"a call of the last message cannot be read: {reason}"
                 raise DataError(problem, reason="calls_not_json") from None
-            self.conversation.add_unparsable(position, text, answers)
+            self.conversation.add_unparsable(position, message, text, answers)
             return
         if not calls and answers and message.get("tool_calls") in EMPTY:
-            self.conversation.add_unparsable(position, text, answers)
+            self.conversation.add_unparsable(position, message, text, answers)
             return
         fields = {**message, "content": parts.before.strip() if calls else body}
         if reasoning:
@@ -116,7 +117,7 @@ class _Reader:
             contents, rest = [text_of(message["content"])], ""
         call_id = message.get("tool_call_id") if len(contents) == 1 else None
         for content in contents:
-            self.conversation.add_result(position, content, call_id=call_id, **fields)
+            self.conversation.add_result(position, content, fields, call_id=call_id)
         if rest and message["role"] == "user":
             self.conversation.add(position, {"role": "user", "content": rest})
         elif rest:

@@ -11,33 +11,53 @@ The other formats are written in this form first. What messages must keep to:
   word of a wire format for the end. ``[FinalAnswer]`` in it parts thought and answer; ToolBench's ``final_answer`` in
   the arguments of Finish is the answer, and its ``give_up_and_restart`` gives none.
 - Plain chat, where no tool is declared or called, has no answer: its last message is a reply like the others.
-- A leading ``<think>...</think>`` in ``content`` is reasoning. Calls belong in ``tool_calls``: as text in ``content``
-  they are a fault.
-- ``weight`` and ``train: false`` of an assistant message are those of its step.
+- A leading ``<think>...</think>`` in ``content`` is reasoning, and so is what stands before a lone ``</think>``: many
+  templates open the tag in the prompt. Elsewhere in the text these tags are a fault.
+- Calls belong in ``tool_calls``: as text in ``content`` they are a fault.
+- ``thinking`` and the texts of ``reasoning_details`` are reasoning, too; ``thought`` is the thought of a message whose
+  content is empty.
+- ``weight`` and ``train: false`` of an assistant message are those of its step. A key that is nearly one that is known
+  here is a fault.
 - Keys with null that Arrow puts into messages (``tool_calls``, ``name``) count as absent. Nulls inside arguments and
   tool schemas are data.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass, field
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH, Json, JsonObject, Step, ToolCall, ToolResult, Turn, UserMessage
-from txagent_train.data.importers.values import EMPTY, parse_call, result_content, text_of
-from txagent_train.data.importers.words import FINAL_ANSWER, check_no_calls, split_answer, split_think
+from txagent_train.data.importers.values import (
+    EMPTY,
+    parse_call,
+    result_content,
+    text_of,
+    train_field,
+    weight_field,
+)
+from txagent_train.data.importers.words import (
+    FINAL_ANSWER,
+    check_no_calls,
+    check_no_think,
+    split_answer,
+    split_think,
+)
 
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MESSAGE_KEYS = {
     "system": {"role", "content"},
     "developer": {"role", "content"},
     "user": {"role", "content"},
-    "assistant": {
-        *("role", "content", "tool_calls", "function_call", "reasoning_content", "reasoning", "weight", "train")
-    },
+    "assistant": {*("role", "content", "thought", "tool_calls", "function_call", "weight", "train", *REASONING_KEYS)},
     "tool": {"role", "content", "tool_call_id", "name"},
     "function": {"role", "content", "name"},
 }
+_ALL_KEYS = set().union(*MESSAGE_KEYS.values(), {"reasoning_details"})
+_CLOSE = 0.8
+"""How alike (of difflib, 0 to 1) a key must be to one that is known to be taken for a slip."""
 
 
 @dataclass
@@ -79,15 +99,21 @@ class _OpenStep:
         return index
 
     def close(self) -> Step:
+        """The step, with its results in the order of its calls."""
         return Step(
             thought=self.thought,
             reasoning=self.reasoning,
             calls=self.calls,
-            results=tuple(self.results),
+            # Not every wire format has ids: the order must say which result belongs to which call.
+            results=tuple(sorted(self.results, key=_place)),
             raw_output=self.raw_output,
             train=self.train,
             weight=self.weight,
         )
+
+
+def _place(result: ToolResult) -> int:
+    return -1 if result.call_index is None else result.call_index
 
 
 class Conversation:
@@ -125,6 +151,7 @@ class Conversation:
             known = ", ".join(MESSAGE_KEYS)
             raise DataError(f"there is no role {role!r}", reason="unknown_role", fix=f"known: {known}")
         extras = {key: value for key, value in message.items() if key not in MESSAGE_KEYS[role] and value not in EMPTY}
+        _check_spelling(extras, role)
         if extras:
             self.extras.append({"message": position, **extras})
         if role in ("tool", "function"):
@@ -201,6 +228,15 @@ class Conversation:
             self.extras.append({"message": last.position, "finish_arguments": arguments})
 
 
+def _check_spelling(extras: JsonObject, role: str) -> None:
+    """A slip such as ``trian`` would silently change what is trained on; other unknown keys are kept as they are."""
+    for key in extras.keys() - _ALL_KEYS:
+        close = difflib.get_close_matches(key, MESSAGE_KEYS[role], n=1, cutoff=_CLOSE)
+        if close:
+            fix = f"did you mean {close[0]}? rename or remove the key"
+            raise DataError(f"a {role} message has the unknown key {key!r}", reason="unknown_key", fix=fix)
+
+
 def _nothing_said(step: int) -> DataError:
     problem = "the last assistant message has neither content nor a call"
     return DataError(problem, reason="empty_answer", step=step)
@@ -208,35 +244,50 @@ def _nothing_said(step: int) -> DataError:
 
 def _open_step(message: JsonObject, position: int) -> _OpenStep:
     calls, ids = _calls_of(message)
-    weight = message.get("weight")
-    if weight is None:
-        weight = 1.0
-    elif isinstance(weight, bool) or not isinstance(weight, (int, float)):
-        raise DataError(f"the weight of a message must be a number, not {weight!r}", reason="invalid_weight")
-    train = message.get("train")
-    if train is not None and not isinstance(train, bool):
-        raise DataError(f"train of a message must be true or false, not {train!r}", reason="wrong_type")
-    hidden, thought = split_think(text_of(message.get("content")))
+    hidden, content = split_think(text_of(message.get("content")))
+    check_no_think(content)
     return _OpenStep(
         position=position,
-        thought=thought,
+        thought=_thought(message, content),
         reasoning=_reasoning(message, hidden),
-        weight=float(weight),
-        train=train is not False,
+        weight=weight_field(message),
+        train=train_field(message),
         calls=calls,
         ids=ids,
     )
 
 
+def _thought(message: JsonObject, content: str) -> str:
+    """The content; some agents put what they think beside their calls into ``thought`` and leave it empty."""
+    thought = text_of(message.get("thought"))
+    if not thought.strip() or thought.strip() == content.strip():
+        return content
+    if content.strip():
+        raise DataError("thought and content differ", reason="two_thoughts", fix="keep one of them")
+    return thought
+
+
 def _reasoning(message: JsonObject, hidden: str) -> str:
     """Servers name the field one way or the other, or leave it in <think> (``hidden``); some send several, equal."""
-    texts = [text for key in ("reasoning_content", "reasoning") if (text := text_of(message.get(key)))]
-    if hidden:
-        texts.append(hidden)
+    texts = [text for key in REASONING_KEYS if (text := text_of(message.get(key)))]
+    texts += [text for text in (_details(message.get("reasoning_details")), hidden) if text]
     if len({text.strip() for text in texts}) > 1:
-        problem = "reasoning, reasoning_content and <think> in content differ"
+        problem = f"{', '.join(REASONING_KEYS)}, reasoning_details and <think> in content differ"
         raise DataError(problem, reason="two_reasonings", fix="keep one of them")
     return texts[0] if texts else ""
+
+
+def _details(value: object) -> str:
+    """The texts, or the summaries, in a list of ``reasoning_details``; encrypted ones have none."""
+    if value in EMPTY:
+        return ""
+    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+        raise DataError("reasoning_details must be a list of objects", reason="wrong_type")
+    texts, summaries = ("".join(text_of(part.get(key)) for part in value) for key in ("text", "summary"))
+    if not (texts or summaries or all("data" in part for part in value)):
+        fix = "write the text as reasoning_content"
+        raise DataError("reasoning_details hold no text", reason="unreadable_reasoning", fix=fix)
+    return texts or summaries
 
 
 def _calls_of(message: JsonObject) -> tuple[tuple[ToolCall, ...], tuple[str | None, ...]]:

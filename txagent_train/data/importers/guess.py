@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import JsonObject
+from txagent_train.core.records import FINISH, JsonObject
 from txagent_train.data.importers.sharegpt import CALL_ROLES
+from txagent_train.data.importers.values import parse_once
 from txagent_train.data.reading import read_records
 from txagent_train.data.strict_json import strict_loads
 
@@ -43,7 +44,10 @@ def guess_format(path: Path, known: Iterable[str]) -> str:
         # A faulty record among sound ones must not decide; an import drops and counts it.
         if 2 * count > containers.total() and 2 * best[1] > signs.total():
             return best[0]
-    fix = f"name it with --format (in a recipe: format): {', '.join(known)}"
+    fix = (
+        f"name it with --format (in a recipe: format): {', '.join(known)}; rows of questions and answers, or of texts "
+        "and summaries, are not imported: a recipe reads them with kind: qa or kind: summary"
+    )
     seen = f"the format cannot be told from the first {len(records)} records: {_seen(records)}"
     raise DataError(seen, reason="unknown_format", path=str(path), fix=fix)
 
@@ -83,9 +87,16 @@ def _sign(record: JsonObject, container: str) -> str | None:
     sign = next((sign for turn in turns if isinstance(turn, dict) and (sign := _turn_sign(turn))), None)
     if container == "conversations":
         return sign if sign in (None, "athena") else "sharegpt"
-    if sign == "function_call":  # ToolBench has its functions beside it; other data of that time may have none
-        return "toolbench" if "functions" in record else "openai"
+    if sign == "function_call":  # all data of that time; ToolBench's ends with a function that it declares
+        return "toolbench" if _declares_finish(record.get("functions")) else "openai"
     return sign
+
+
+def _declares_finish(functions: Any) -> bool:
+    try:
+        return any(tool["name"] == FINISH for tool in parse_once(functions, "functions", "tools_not_json"))
+    except (DataError, TypeError, KeyError):
+        return False
 
 
 def _turn_sign(turn: JsonObject) -> str | None:

@@ -39,6 +39,7 @@ COLUMNS = {
     "prompt": "instruction", "query": "input", "response": "output", "history": "history",
 }  # fmt: skip
 """Names of columns where ``columns`` does not give them."""
+MEDIA = ("images", "videos", "audios")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,15 @@ class LlamaFactoryDataset:
         return {"conversations": turns, "tools": record.get(self.columns["tools"]) or None}
 
 
-def read_datasets(names: Sequence[str], folder: Path) -> list[LlamaFactoryDataset]:
-    """The named entries of the ``dataset_info.json`` in ``folder``.
+class NotLocal(UserError):
+    """A data set lies on a hub; says how to download it."""
+
+
+def read_datasets(names: Sequence[str], folder: Path) -> tuple[list[LlamaFactoryDataset], dict[str, NotLocal]]:
+    """The named entries of the ``dataset_info.json`` in ``folder``: the local ones, and why others are left out.
 
     Raises:
-        UserError: an entry is missing, is not a local file, or is of a kind that cannot be imported.
+        UserError: an entry is missing, names no file, or is of a kind that cannot be imported.
     """
     info = folder / INFO_FILE
     try:
@@ -137,7 +142,14 @@ def read_datasets(names: Sequence[str], folder: Path) -> list[LlamaFactoryDatase
         raise UserError(f"the file is not JSON: {error}", where=str(info)) from None
     if not isinstance(entries, dict):
         raise UserError("the file must be one JSON object", where=str(info))
-    return [_dataset(name, entries.get(name), folder) for name in names]
+    datasets: list[LlamaFactoryDataset] = []
+    remote: dict[str, NotLocal] = {}
+    for name in names:
+        try:
+            datasets.append(_dataset(name, entries.get(name), folder))
+        except NotLocal as error:
+            remote[name] = error
+    return datasets, remote
 
 
 def _dataset(name: str, entry: object, folder: Path) -> LlamaFactoryDataset:
@@ -150,9 +162,13 @@ def _dataset(name: str, entry: object, folder: Path) -> LlamaFactoryDataset:
             raise UserError("the data set has no file_name", where=where, fix="only local files can be imported")
         problem = f"the data set lies on a hub ({entry[hub]})"
         fix = f"download it (huggingface-cli download --repo-type dataset {entry[hub]}), and give its file_name"
-        raise UserError(problem, where=where, fix=fix)
-    if entry.get("ranking") or any(key in (entry.get("columns") or {}) for key in ("chosen", "rejected", "kto_tag")):
+        raise NotLocal(problem, where=where, fix=fix)
+    columns = _names(entry, "columns", where)
+    if entry.get("ranking") or columns.keys() & {"chosen", "rejected", "kto_tag"}:
         raise UserError("the data set holds preferences, not traces", where=where)
+    if columns.keys() & set(MEDIA):
+        fix = "leave it out of dataset: texts alone are trained on here"
+        raise UserError("the data set holds images, videos or sounds, not texts alone", where=where, fix=fix)
     formatting = entry.get("formatting", "alpaca")
     if formatting not in ("alpaca", *STANDARD_TAGS):
         known = ", ".join(("alpaca", *STANDARD_TAGS))
@@ -164,7 +180,7 @@ def _dataset(name: str, entry: object, folder: Path) -> LlamaFactoryDataset:
         name=name,
         files=_files(folder / str(entry["file_name"]), where),
         formatting=formatting,
-        columns={**COLUMNS, **_names(entry, "columns", where)},
+        columns={**COLUMNS, **columns},
         tags={**STANDARD_TAGS["sharegpt"], **_names(entry, "tags", where)},
         limit=limit,
     )

@@ -5,22 +5,33 @@
 What messages must keep to is in ``conversation``. ``functions`` is the older name of ``tools``. ``Finish`` is no tool
 here.
 
-Keys that no field of a Trace holds go into ``metadata``; those of single messages into
-``metadata["message_fields"]``.
+``train: false`` and ``weight`` of a record are for all its steps. Keys that no field of a Trace holds go into
+``metadata``; those of single messages into ``metadata["message_fields"]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import JsonObject, ToolSpec, Trace, Turn
+from txagent_train.core.records import JsonObject, Step, ToolSpec, Trace, Turn
 from txagent_train.data.importers.conversation import Conversation
-from txagent_train.data.importers.values import EMPTY, entities_field, parse_once, parse_tools, round_field, text_field
+from txagent_train.data.importers.values import (
+    EMPTY,
+    entities_field,
+    named_format,
+    parse_once,
+    parse_tools,
+    round_field,
+    text_field,
+    train_field,
+    weight_field,
+)
 
 TEXT_FIELDS = ("question_id", "source", "license", "teacher")
-TRACE_FIELDS = {"id", "entities", "round", *TEXT_FIELDS}
+TRACE_FIELDS = {"id", "entities", "round", "train", "weight", *TEXT_FIELDS}
 
 
 def parse(record: JsonObject, *, path: Path, line: int) -> Trace:
@@ -51,7 +62,7 @@ def list_of(record: JsonObject, name: str) -> list[object]:
         DataError: there are none, or they are no list.
     """
     if name not in record:
-        fix = "read it with --format native" if "turns" in record else ""
+        fix = named_format("native") if "turns" in record else ""
         raise DataError(f"the record has no {name}", reason="other_format", fix=fix)
     messages = parse_once(record[name], name, "messages_not_json")
     if not isinstance(messages, list):
@@ -92,7 +103,7 @@ def build_trace(
         metadata["message_fields"] = conversation.extras
     return Trace(
         id=trace_id,
-        turns=tuple(conversation.turns if turns is None else turns),
+        turns=tuple(_supervised(conversation.turns if turns is None else turns, record)),
         answer=conversation.answer,
         system=conversation.system,
         initial_tools=tools,
@@ -101,3 +112,12 @@ def build_trace(
         metadata=metadata,
         **{name: text_field(record, name) for name in TEXT_FIELDS},
     )
+
+
+def _supervised(turns: Sequence[Turn], record: JsonObject) -> Iterator[Turn]:
+    """The turns with what the record says of training on all of them."""
+    train, weight = train_field(record), weight_field(record)
+    for turn in turns:
+        if isinstance(turn, Step):
+            turn = replace(turn, train=turn.train and train, weight=turn.weight * weight)
+        yield turn

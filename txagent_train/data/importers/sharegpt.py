@@ -101,10 +101,17 @@ class _Writer:
             self._joins = True
         message = self.messages[-1][1]
         hidden, calls = _calls(value)
+        before = message.get("tool_calls") or []
+        if rest.get("tool_calls") not in EMPTY or not isinstance(before, list):
+            problem = "calls stand both in the values of turns and in tool_calls"
+            raise DataError(problem, reason="two_call_forms", fix="keep one of them")
+        message.update(rest)
+        if hidden and message.get("reasoning", hidden) != hidden:
+            problem = "reasoning and <think> of a function_call differ"
+            raise DataError(problem, reason="two_reasonings", fix="keep one of them")
         if hidden:
             message["reasoning"] = hidden
-        message.update(rest)
-        message["tool_calls"] = [*(message.get("tool_calls") or []), *calls]
+        message["tool_calls"] = [*before, *calls]
 
     def flush(self) -> None:
         """Write the results that came in: they answer the calls of the last message."""
@@ -147,7 +154,8 @@ def _calls(value: Any) -> tuple[str, list[Any]]:
     """A leading <think> text, and the calls."""
     hidden = ""
     if isinstance(value, str):
-        hidden, value = split_think(value)
+        if value.lstrip()[:1] not in ("[", "{"):
+            hidden, value = split_think(value)
         value = parse_once(value, "the calls of a function_call", "call_not_json")
     calls = value if isinstance(value, list) else [value]
     if not calls:

@@ -24,6 +24,8 @@ from txagent_train.data.importers.annotated import AnnotatedConversation
 from txagent_train.data.importers.openai import build_trace, declared_tools, default_id, list_of
 from txagent_train.data.importers.values import parse_call, result_content, text_field, text_of
 
+RESULT_ROLES = ("function", "tool")
+
 
 def parse(record: JsonObject, *, path: Path, line: int) -> Trace:
     """The trace of one record; see importers.Parser. A record without id is named after its file and line."""
@@ -44,18 +46,20 @@ def _read(messages: list[object]) -> AnnotatedConversation:
     steps = [position for position, message in enumerate(messages) if _role(message) == "assistant"]
     unreadable = False
     for position, message in enumerate(messages):
-        if not isinstance(message, dict) or _role(message) not in ("assistant", "function"):
+        if not isinstance(message, dict) or _role(message) not in ("assistant", *RESULT_ROLES):
             conversation.add(position, message)
-        elif _role(message) == "function":
+        elif _role(message) in RESULT_ROLES:
             named = {} if unreadable else {"name": message.get("name")}
-            conversation.add_result(position, result_content(message.get("content")), **named)
+            call_id = None if unreadable else message.get("tool_call_id")
+            conversation.add_result(position, result_content(message.get("content")), named, call_id=call_id)
         else:
             raw_output = _unreadable_call(message) if position != steps[-1] else None
             unreadable = raw_output is not None
             if raw_output is None:
                 conversation.add_step(position, _with_train(message), ends_turn=False)
             else:
-                conversation.add_unparsable(position, raw_output, _results_after(messages, position))
+                errors = _results_after(messages, position)
+                conversation.add_unparsable(position, _with_train(message), raw_output, errors)
     conversation.end(finish_needed=True)
     return conversation
 
@@ -66,7 +70,7 @@ def _role(message: object) -> Any:
 
 def _results_after(messages: list[object], position: int) -> int:
     count = 0
-    while position + count + 1 < len(messages) and _role(messages[position + count + 1]) == "function":
+    while position + count + 1 < len(messages) and _role(messages[position + count + 1]) in RESULT_ROLES:
         count += 1
     return count
 

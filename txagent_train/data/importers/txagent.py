@@ -122,7 +122,7 @@ class _Reader:
         following = messages[position + 1 :]
         answers = _answers(messages, position)
         if not calls and (answers or (following and any(marker in content for marker in CALL_MARKERS))):
-            note = self.conversation.add_unparsable(position, content, answers)
+            note = self.conversation.add_unparsable(position, fields, content, answers)
             self._steps.append(_SeenStep(position, note, ()))
             return
         listed = list(map(as_call, calls)) if isinstance(calls, list) else calls
@@ -145,7 +145,7 @@ class _Reader:
                 content = content if sub_trace.answer is None else sub_trace.answer
             if TOOL_RAG in step.calls and isinstance(content, list):
                 step.found.update(name for name in content if isinstance(name, str))
-        self.conversation.add_result(position, content, call_id=call_id, sub_trace=sub_trace, **fields)
+        self.conversation.add_result(position, content, fields, call_id=call_id, sub_trace=sub_trace)
 
     def _sub_trace(self, messages: Any, place: int) -> Trace:
         """What a nested agent did, as a trace of its own."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from txagent_train.core.codec import weight_of
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import FINISH, Json, JsonObject, ToolCall, ToolSpec
+from txagent_train.core.records import FINISH, Json, JsonObject, ToolCall, ToolSpec, check_json
 from txagent_train.data.strict_json import strict_loads
 from txagent_train.data.toolspecs.fields import read_fields
 
@@ -82,12 +83,14 @@ def call_function(item: object) -> tuple[str, Any]:
 
 
 def parse_call(item: object) -> ToolCall:
-    """One call; its arguments are an object, or the JSON text of one.
+    """One call; its arguments are an object, or the JSON text of one. A call without arguments may say nothing.
 
     Raises:
         DataError: as call_function; or the arguments are no object.
     """
     name, arguments = call_function(item)
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return ToolCall(name, {})
     return ToolCall(name, parse_once(arguments, f"the arguments of the call to {name}", "arguments_not_json"))
 
 
@@ -115,10 +118,30 @@ def _parse_tool(item: object) -> ToolSpec:
         raise DataError("the function of a tool must be an object", reason="invalid_tool_spec")
     name, parameters = function.get("name"), function.get("parameters")
     parameters = parse_once(parameters, f"the parameters of tool {name}", "invalid_tool_spec")
+    check_json(parameters, f"the parameters of tool {name}")
     spec = read_fields(name, function.get("description"), parameters)
     plain = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     # Most specs can be written back from the three fields; the others keep what they were read from.
     return spec if item == {"type": "function", "function": plain} else replace(spec, origin={"openai": item})
+
+
+def train_field(record: JsonObject) -> bool:
+    """Whether a message or a whole record is trained on: all are, unless ``train`` is false."""
+    value = record.get("train")
+    if value is not None and not isinstance(value, bool):
+        raise DataError(f"train must be true or false, not {value!r}", reason="wrong_type")
+    return value is not False
+
+
+def weight_field(record: JsonObject) -> float:
+    """The ``weight`` of a message or of a whole record; 1 where there is none."""
+    value = record.get("weight")
+    return 1.0 if value is None else weight_of(value)
+
+
+def named_format(name: str) -> str:
+    """What to do about a record of another format, on the command line and in a recipe."""
+    return f"its format is {name} (--format {name}; in a recipe format: {name})"
 
 
 def text_field(record: JsonObject, name: str, default: str = "") -> str:

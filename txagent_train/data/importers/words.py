@@ -14,6 +14,7 @@ from txagent_train.data.strict_json import strict_loads
 FINAL_ANSWER = "[FinalAnswer]"
 CALL_MARKERS = ("[TOOL_CALLS]", "<tool_call>")
 """What begins a call in text, in the formats of TxAgent and of Qwen and Hermes."""
+THINK_TAGS = ("<think>", "</think>")
 _THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 _FINISH_TEXT = re.compile(
     r"\s*(?:\[TOOL_CALLS\]\s*(?P<list>\[.*\]|\{.*\})|<tool_call>(?P<block>.*)</tool_call>)\s*\Z", re.DOTALL
@@ -21,9 +22,28 @@ _FINISH_TEXT = re.compile(
 
 
 def split_think(text: str) -> tuple[str, str]:
-    """What stands in a leading ``<think>...</think>``, or "", and the text after it."""
+    """What stands in a leading ``<think>...</think>``, or "", and the text after it.
+
+    The opening tag may be missing, for servers leave it out whose template writes it into the prompt.
+    """
     think = _THINK.match(text)
-    return (think[1].strip(), text[think.end() :]) if think else ("", text)
+    if think:
+        return think[1].strip(), text[think.end() :]
+    opening, closing = THINK_TAGS
+    before, tag, after = text.partition(closing)
+    # The arguments of a call may hold the tag as data.
+    alone = tag and opening not in text and closing not in after
+    if alone and not any(marker in before for marker in CALL_MARKERS):
+        return before.strip(), after.lstrip()
+    return "", text
+
+
+def check_no_think(text: str) -> None:
+    """Raise DataError (reason ``think_in_text``) where hidden reasoning stands where none can be told from the text."""
+    tag = next((tag for tag in THINK_TAGS if tag in text), None)
+    if tag is not None:
+        fix = "write the reasoning as reasoning_content of the message"
+        raise DataError(f"the content holds {tag} inside its text", reason="think_in_text", fix=fix)
 
 
 def split_answer(text: str) -> tuple[str, str]:
