@@ -26,7 +26,7 @@ from txagent_train.data.mixing import Guards, source_traces
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.sft.parts import Part, is_whole
 from txagent_train.sft.rows import RowMaker
-from txagent_train.tracking.logging import progress
+from txagent_train.tracking.logging import Progress, progress
 
 STRETCH = 256
 """Lines of a data file that make one part."""
@@ -233,14 +233,10 @@ def make_parts(job: PartJob, what: str) -> list[Path]:
     return job.parts()
 
 
-class _Bar(Protocol):
-    def advance(self, n: int = 1, note: str = "") -> None: ...
-
-
 class _Advancing:
     """A count whose growth moves a progress bar."""
 
-    def __init__(self, bar: _Bar) -> None:
+    def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._value = 0
 
@@ -254,12 +250,12 @@ class _Advancing:
         self._value = new
 
 
-def _alone(job: PartJob, bar: _Bar) -> list[_Fault]:
+def _alone(job: PartJob, bar: Progress) -> list[_Fault]:
     fault = _make(job, 0, [_Local(_NO_FAULT)], _Advancing(bar))
     return [] if fault is None else [fault]
 
 
-def _together(job: PartJob, workers: int, bar: _Bar) -> list[_Fault]:
+def _together(job: PartJob, workers: int, bar: Progress) -> list[_Fault]:
     # Spawned, not forked: tokenizers and torch have threads by now, and a forked copy of them can hang.
     context = multiprocessing.get_context("spawn")
     faults, made = ([context.Value("q", start, lock=False) for _ in range(workers)] for start in (_NO_FAULT, 0))
@@ -282,7 +278,7 @@ def _together(job: PartJob, workers: int, bar: _Bar) -> list[_Fault]:
         ) from None
 
 
-def _collect(futures: Sequence[Future[_Fault | None]], made: Sequence[_Cell], bar: _Bar) -> list[_Fault]:
+def _collect(futures: Sequence[Future[_Fault | None]], made: Sequence[_Cell], bar: Progress) -> list[_Fault]:
     pending, shown = set(futures), 0
     while pending:
         _, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.odd_values import check_every_value
 from tests.support.openai_records import TOOLS, assistant, call, record, tool, user
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import Step, ToolCall, ToolResult, Trace, UserMessage
-from txagent_train.data.checks import check_calls, check_complete
 from txagent_train.data.importers.openai import parse
 
 
@@ -340,29 +338,8 @@ def test_a_record_of_another_format_says_so() -> None:
     assert caught.value.reason == "other_format"
 
 
-def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield place
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from _places(inner, (*place, key))
-
-
 def test_no_value_anywhere_crashes_the_parser() -> None:
     """Each value of a sound record is replaced by each odd one: a trace or a DataError comes out, nothing else."""
     whole = record(question_id="q", entities=["e"], round=1)
     whole["messages"][0]["content"] = [{"type": "text", "text": "q?"}]
-    for place in _places(whole):
-        for odd in (None, 5, 1.5, True, "", "x", [], {}, [1], {"a": 1}, [None], float("inf")):
-            item = copy.deepcopy(whole)
-            holder: Any = item
-            for key in place[:-1]:
-                holder = holder[key]
-            if not place:
-                continue
-            holder[place[-1]] = odd
-            try:
-                trace = _parse(item)
-                check_complete(trace)
-                check_calls(trace)
-            except DataError as error:
-                assert error.reason != "invalid_record", error
+    check_every_value(_parse, whole)
