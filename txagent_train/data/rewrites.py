@@ -8,7 +8,7 @@ version. Types, required, enums, defaults and what is nested in an argument stay
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +221,17 @@ class RewriteSet:
     def training(self, tool: str) -> tuple[ToolRewrite, ...]:
         """The versions of a tool that training may show: none of a held-out tool, nor of one that has none."""
         return tuple(rewrite for rewrite in self.by_tool.get(tool, ()) if not rewrite.held_out)
+
+    def for_evaluation(self) -> RewriteSet:
+        """The versions that training must not show of the tools that it may, as a set from which one can be chosen."""
+        by_tool = {
+            tool: tuple(replace(rewrite, held_out=False) for rewrite in versions if rewrite.held_out)
+            for tool, versions in self.by_tool.items()
+            if tool not in self.held_out_tools
+        }
+        return RewriteSet(
+            self.toolbox_hash, frozenset(), {tool: found for tool, found in by_tool.items() if found}, self.writer
+        )
 
     def check_fits(self, toolbox: Toolbox) -> None:
         """Refuse a toolbox other than the one that was rewritten.

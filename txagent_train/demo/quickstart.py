@@ -23,12 +23,10 @@ from txagent_train.agent.loop import AgentSettings
 from txagent_train.config.loading import load_recipe
 from txagent_train.config.sft import SftRecipe
 from txagent_train.config.shipped import shipped_recipe
-from txagent_train.core.codec import trace_to_json
-from txagent_train.core.records import JsonObject, Step, StepExample, Trace, Turn
+from txagent_train.core.records import JsonObject, StepExample, Trace
 from txagent_train.data.decompose import decompose
-from txagent_train.data.writing import jsonl_writer
+from txagent_train.demo.data import DemoData, write_demo_data
 from txagent_train.demo.formulary import split_drugs
-from txagent_train.demo.teacher import TRAINING_SCHEDULE, demo_traces
 from txagent_train.demo.tools import DemoTools
 from txagent_train.evaluation.comparison import ComparisonRow, compare
 from txagent_train.evaluation.next_call import NextCallResult, evaluate_next_calls
@@ -51,10 +49,13 @@ class QuickstartSize:
     train_traces: int = 270
     answers_every: int = 2
     """Only each second trace trains its answer."""
-    heldout_traces: int = 40
+    heldout_traces: int = 100
     loss_traces: int = 10
     """Of the held-out ones: those whose loss is followed."""
     next_calls: int = 48
+    """With tools that training uses."""
+    unseen_calls: int = 24
+    """With rewrites that it never shows, and so many with tools that it never shows."""
     questions: int = 8
     max_new_tokens: int = 100
     """Longer than any recorded output; a base model that rambles costs this much for each item."""
@@ -80,36 +81,6 @@ class QuickstartResult:
         }
 
 
-def write_demo_data(folder: Path, *, size: QuickstartSize, seed: int) -> list[Trace]:
-    """Write the data files and return the held-out traces; a seed always gives the same files."""
-    train_drugs, heldout_drugs = split_drugs(seed)
-    train = demo_traces(train_drugs, n=size.train_traces, seed=seed, id_prefix="train", schedule=TRAINING_SCHEDULE)
-    train = [_for_training(trace, with_answer=number % size.answers_every == 0) for number, trace in enumerate(train)]
-    heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
-    for name, traces in (("train", train), ("heldout", heldout), ("loss", heldout[: size.loss_traces])):
-        with jsonl_writer(folder / f"{name}.jsonl", overwrite=True) as writer:
-            for trace in traces:
-                writer.write(trace_to_json(trace))
-    return heldout
-
-
-def _for_training(trace: Trace, *, with_answer: bool) -> Trace:
-    """The trace with weights on what is hard to learn.
-
-    Parallel and later calls count more, since a token or two decide them: to call twice, to go on and not to answer.
-    An answer is easy and long: it is left out of training unless asked for, or unless it is all there is.
-    """
-    turns: list[Turn] = []
-    for turn in trace.turns:
-        is_later = turn is not trace.steps[0]
-        if isinstance(turn, Step) and (len(turn.calls) > 1 or (turn.calls and is_later)):
-            turn = replace(turn, weight=2.0)
-        elif isinstance(turn, Step) and not turn.calls and len(trace.steps) > 1:
-            turn = replace(turn, train=with_answer)
-        turns.append(turn)
-    return replace(trace, turns=tuple(turns))
-
-
 def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: Sequence[str] = ()) -> QuickstartResult:
     """Run it into ``out``: ``data/``, ``run/`` (a run directory with the report) and ``quickstart.json``.
 
@@ -125,15 +96,24 @@ def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: 
             f"output_dir={json.dumps(str(out / 'run'))}",
             f"data.sources.0.path={json.dumps(str(out / 'data' / 'train.jsonl'))}",
             f"data.eval.0.path={json.dumps(str(out / 'data' / 'loss.jsonl'))}",
+            f"data.augment.toolbox={json.dumps(str(out / 'data' / 'toolbox.json'))}",
+            f"data.augment.rewrites={json.dumps(str(out / 'data' / 'rewrites.jsonl'))}",
             *(["model.dtype=bfloat16"] if _has_fast_bfloat16() else []),
             *overrides,
         ],
     )
-    heldout = write_demo_data(out / "data", size=size, seed=recipe.seed)
+    data = write_demo_data(
+        out / "data",
+        train_traces=size.train_traces,
+        heldout_traces=size.heldout_traces,
+        loss_traces=size.loss_traces,
+        answers_every=size.answers_every,
+        seed=recipe.seed,
+    )
     seconds: dict[str, float] = {}
     with _timed(seconds, "training"):
         training = run_sft(recipe, resume="auto")
-    rows, sections = _compare_models(recipe, training.model_dir, heldout, size, seconds)
+    rows, sections = _compare_models(recipe, training.model_dir, data, size, seconds)
     for name, section in sections:
         save_section(training.run_dir, name, section)
     result = QuickstartResult(training, tuple(rows), build_run_report(training.run_dir), seconds)
@@ -161,15 +141,20 @@ def next_call_examples(traces: Iterable[Trace], count: int) -> list[StepExample]
 
 
 def _compare_models(
-    recipe: SftRecipe, model_dir: Path, heldout: Sequence[Trace], size: QuickstartSize, seconds: dict[str, float]
+    recipe: SftRecipe, model_dir: Path, data: DemoData, size: QuickstartSize, seconds: dict[str, float]
 ) -> tuple[list[ComparisonRow], list[tuple[str, Table | Traces]]]:
     renderer = renderer_for(recipe.model, recipe.wire, recipe.seed)
     model: Any = load_with_adapter(model_dir, dtype=recipe.model.dtype)
     backend = LocalBackend(
         model, stop_token_ids=[renderer.stop_token_id], pad_token_id=renderer.pad_token_id, batch_size=16
     )
-    examples = next_call_examples(heldout, size.next_calls)
-    questions = [gold_question(trace) for trace in heldout if any(step.calls for step in trace.steps)][: size.questions]
+    sets = {
+        "": next_call_examples(data.seen, size.next_calls),
+        ", unseen rewrites": next_call_examples(data.unseen_rewrites, size.unseen_calls),
+        ", unseen tools": next_call_examples(data.unseen_tools, size.unseen_calls),
+    }
+    asked = [trace for trace in data.seen if any(step.calls for step in trace.steps)]
+    questions = [gold_question(trace) for trace in asked[: size.questions]]
     tools = DemoTools(split_drugs(recipe.seed)[1])
     settings = AgentSettings(
         max_steps=size.max_agent_steps,
@@ -177,19 +162,28 @@ def _compare_models(
         max_new_tokens=size.max_new_tokens,
         seed=recipe.seed,
     )
-    calls: dict[str, NextCallResult] = {}
+    calls: dict[str, dict[str, NextCallResult]] = {}
     answers: dict[str, QuestionResult] = {}
     for name in ("base", "trained"):
         without_adapter = model.disable_adapter() if name == "base" else nullcontext()
         with _timed(seconds, f"{name} model"), without_adapter:
-            _log.info("%s model: %d next calls, %d questions", name, len(examples), len(questions))
-            calls[name] = evaluate_next_calls(
-                examples, renderer=renderer, backend=backend, max_new_tokens=size.max_new_tokens
-            )
+            items = sum(map(len, sets.values()))
+            _log.info("%s model: %d next calls, %d questions", name, items, len(questions))
+            calls[name] = {
+                what: evaluate_next_calls(
+                    examples, renderer=renderer, backend=backend, max_new_tokens=size.max_new_tokens
+                )
+                for what, examples in sets.items()
+            }
             answers[name] = evaluate_questions(
                 questions, backend=backend, renderer=renderer, executor=tools, settings=settings, model_name=name
             )
-    rows = [*compare(calls["base"], calls["trained"]), *compare(answers["base"], answers["trained"])]
+    rows = [
+        replace(row, metric=f"{row.metric}{what}")
+        for what in sets
+        for row in compare(calls["base"][what], calls["trained"][what])
+    ]
+    rows += compare(answers["base"], answers["trained"])
     return rows, [
         ("10-comparison", comparison_table(rows)),
         ("20-next-calls", _calls_table(calls)),
@@ -237,16 +231,17 @@ def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
     )
 
 
-def _calls_table(results: dict[str, NextCallResult]) -> Table:
+def _calls_table(results: dict[str, dict[str, NextCallResult]]) -> Table:
     rows = [
         (
-            item.id,
+            f"{item.id}{what}",
             json.dumps([{call.name: call.arguments} for call in item.expected]),
             base.text or json.dumps([{call.name: call.arguments} for call in base.predicted]),
             item.text or json.dumps([{call.name: call.arguments} for call in item.predicted]),
             "yes" if item.score.exact else "no",
         )
-        for base, item in zip(results["base"].items, results["trained"].items, strict=True)
+        for what in results["base"]
+        for base, item in zip(results["base"][what].items, results["trained"][what].items, strict=True)
     ]
     return Table("Next calls, item by item", ("step", "recorded", "base", "trained", "trained is exact"), tuple(rows))
 

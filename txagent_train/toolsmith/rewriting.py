@@ -35,6 +35,7 @@ class RewritePlan:
         attempts: how often a version is written, at most, until it passes the checks.
         hold_out_versions: the last so many versions of each tool are for evaluation only.
         hold_out_tools: this share of the tools is for evaluation only, in every version.
+        hold_out: the names of further such tools.
         seed: which tools are held out.
 
     Raises:
@@ -45,6 +46,7 @@ class RewritePlan:
     attempts: int = ATTEMPTS
     hold_out_versions: int = 0
     hold_out_tools: float = 0.0
+    hold_out: tuple[str, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -104,8 +106,10 @@ def rewrite_toolbox(toolbox: Toolbox, writer: Writer, embedder: Embedder, plan: 
     """Write ``plan.n`` checked versions of each tool.
 
     Raises:
-        UserError: the writer can write nothing.
+        UserError: the writer can write nothing, or the plan holds out tools that are not there.
     """
+    tools = rewritable(toolbox)
+    held_out = held_out_tools(tools, plan)
     checker = Checker(toolbox, embedder)
     pending = jobs_of(toolbox, plan.n)
     passed: dict[tuple[str, int], ToolRewrite] = {}
@@ -126,8 +130,6 @@ def rewrite_toolbox(toolbox: Toolbox, writer: Writer, embedder: Embedder, plan: 
         if again:
             _log.info("%d of %d versions are written again", len(again), len(pending))
         pending = again
-    tools = rewritable(toolbox)
-    held_out = held_out_tools(tools, plan)
     settings = writer.settings() | {"embedder": embedder.name, "n": plan.n, "attempts": plan.attempts}
     by_tool = {tool.name: _versions(tool.name, passed, held_out, plan) for tool in tools}
     rewrites = RewriteSet(toolbox.hash, held_out, {tool: found for tool, found in by_tool.items() if found}, settings)
@@ -151,10 +153,22 @@ def _written(writer: Writer, checker: Checker, jobs: Sequence[Job]) -> list[tupl
 
 
 def held_out_tools(tools: Sequence[ToolSpec], plan: RewritePlan) -> frozenset[str]:
-    """The tools that training sees in no version."""
+    """The tools that training sees in no version.
+
+    Raises:
+        UserError: one that is named is no tool that gets versions, or none would be left for training.
+    """
     rng = random.Random(f"held out tools:{plan.seed}")
     names = sorted(tool.name for tool in tools)
-    return frozenset(rng.sample(names, round(plan.hold_out_tools * len(names))))
+    unknown = sorted(set(plan.hold_out) - set(names))
+    if unknown:
+        raise UserError(
+            f"{unknown[0]} cannot be held out: it is no tool that gets versions", fix="name one of the tools"
+        )
+    out = frozenset(rng.sample(names, round(plan.hold_out_tools * len(names)))).union(plan.hold_out)
+    if names and len(out) == len(names):
+        raise UserError("all tools would be held out", fix=_LEAVE_SOME)
+    return out
 
 
 def _versions(

@@ -48,6 +48,9 @@ def rewrite(
     hold_out_tools: Annotated[
         float, typer.Option(min=0, max=1, help="Keep this share of the tools for evaluation, in every version.")
     ] = 0.0,
+    hold_out: Annotated[
+        list[str] | None, typer.Option(help="Keep this tool for evaluation, too; may be given several times.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Another seed writes other texts and holds out other tools.")] = 0,
     embedder: EmbedderOption = "tfidf",
     base_url: Annotated[
@@ -80,7 +83,8 @@ def rewrite(
     start = time.monotonic()
     check_free(out, overwrite=overwrite)
     by_rules = writer is WriterChoice.RULES
-    plan = RewritePlan(n, ATTEMPTS if by_rules else _TEACHER_ATTEMPTS, hold_out_versions, hold_out_tools, seed)
+    attempts = ATTEMPTS if by_rules else _TEACHER_ATTEMPTS
+    plan = RewritePlan(n, attempts, hold_out_versions, hold_out_tools, tuple(hold_out or ()), seed)
     toolbox = Toolbox.read(tools, format)
     embedding = make_embedder(embedder, toolbox.tools)
     taught: JsonObject = {}

@@ -1,0 +1,94 @@
+"""Held-out traces as three sets: tools as training saw them, tools in words it never saw, tools it never saw.
+
+They answer what augmentation is for (paper 4.2): does the model read what a tool does, or know its name by heart? A
+trace that uses no held-out tool is in ``seen`` as recorded, and in ``unseen_rewrites`` with all its tools in held-out
+versions, so that the two are compared item by item. A trace that uses a held-out tool is in ``unseen_tools``, and only
+the steps that call one are judged there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import Step, Trace
+from txagent_train.data.augment import NOT_IN_TOOLBOX
+from txagent_train.data.mentions import SPECIAL_TOOLS
+from txagent_train.data.rewrites import RewriteSet
+from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.versions import SpecCache, choose_versions
+
+NOT_REWRITTEN = "tool_not_rewritten"
+"""Why a trace is in ``seen`` and not in ``unseen_rewrites``: a tool that it calls has no fitting version."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenSplit:
+    """Sorts held-out traces.
+
+    Raises:
+        DataError: the rewrites are of another toolbox, or hold nothing out.
+    """
+
+    toolbox: Toolbox
+    rewrites: RewriteSet
+    seed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """By reason: the traces that ``unseen_rewrites`` lacks, and what choosing versions left as it was."""
+    _held_out: RewriteSet = field(init=False, repr=False)
+    _cache: SpecCache = field(init=False, repr=False, default_factory=SpecCache)
+
+    def __post_init__(self) -> None:
+        self.rewrites.check_fits(self.toolbox)
+        held_out = self.rewrites.for_evaluation()
+        if not held_out.by_tool and not self.rewrites.held_out_tools:
+            fix = "make them with tools rewrite --hold-out-versions 2 --hold-out-tools 0.1"
+            raise DataError("these rewrites hold out neither versions nor tools", reason="nothing_held_out", fix=fix)
+        object.__setattr__(self, "_held_out", held_out)
+
+    def uses_held_out(self, trace: Trace) -> bool:
+        """Whether a trace calls a tool that training sees in no version: it belongs to ``unseen_tools``.
+
+        Raises:
+            DataError: it calls a tool that is not in the toolbox.
+        """
+        for index, step in enumerate(trace.steps):
+            for call in step.calls:
+                if call.name not in self.toolbox.by_name and call.name not in SPECIAL_TOOLS:
+                    raise DataError(
+                        f"the call names {call.name}, which is not in the toolbox",
+                        reason=NOT_IN_TOOLBOX,
+                        trace_id=trace.id,
+                        step=index,
+                    )
+        return any(self._calls_held_out(step) for step in trace.steps)
+
+    def judged(self, trace: Trace) -> Trace:
+        """A trace of ``unseen_tools``: trained and judged on are only the steps that call a held-out tool."""
+        return _with_steps(trace, lambda step: replace(step, train=step.train and self._calls_held_out(step)))
+
+    def rewritten(self, trace: Trace) -> Trace | None:
+        """A trace of ``seen`` under held-out versions; None, and counted, where a tool that it calls has none.
+
+        Its id gets the ending ``-rewritten``: the two may be in one evaluation.
+        """
+        counts: Counter[str] = Counter()
+        rng = random.Random(f"unseen:{self.seed}:{trace.id}")
+        renaming = choose_versions(trace, self._held_out, self._cache, rng, originals=False, counts=counts)
+        called = {call.name for step in trace.steps for call in step.calls} - SPECIAL_TOOLS
+        if not called <= renaming.changes.keys():
+            self.counts[NOT_REWRITTEN] += 1
+            return None
+        self.counts.update(counts)
+        return replace(renaming.apply(trace), id=f"{trace.id}-rewritten")
+
+    def _calls_held_out(self, step: Step) -> bool:
+        return any(call.name in self.rewrites.held_out_tools for call in step.calls)
+
+
+def _with_steps(trace: Trace, change: Callable[[Step], Step]) -> Trace:
+    turns = tuple(change(turn) if isinstance(turn, Step) else turn for turn in trace.turns)
+    return replace(trace, turns=turns)
