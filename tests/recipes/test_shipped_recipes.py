@@ -27,10 +27,16 @@ from txagent_train.config.sft import SftRecipe
 from txagent_train.config.shipped import shipped_recipe, shipped_recipes
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import ModelError
+from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.writing import jsonl_writer
 from txagent_train.demo.formulary import split_drugs
 from txagent_train.demo.teacher import demo_traces
+from txagent_train.demo.tools import RAG_SPEC, TOOL_SPECS
 from txagent_train.sft.run import run_sft
+from txagent_train.toolsmith.embedding import make_embedder
+from txagent_train.toolsmith.neighbours import write_neighbours
+from txagent_train.toolsmith.rewriting import RewritePlan, rewrite_toolbox
+from txagent_train.toolsmith.rules import RuleWriter
 from txagent_train.tracking.metrics import read_metrics
 
 SHAPE = {
@@ -63,6 +69,17 @@ def _model(name: str, folder: Path) -> None:
     AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
 
 
+def _tool_files(folder: Path) -> dict[str, Path]:
+    """The toolbox of the demo, and what is made of it."""
+    files = {name: folder / f"{name}.json" for name in ("toolbox", "rewrites", "neighbours")}
+    toolbox = Toolbox((RAG_SPEC, *TOOL_SPECS))
+    embedder = make_embedder("tfidf", toolbox.tools)
+    toolbox.write(files["toolbox"])
+    rewrite_toolbox(toolbox, RuleWriter(toolbox), embedder, RewritePlan(n=3)).rewrites.write(files["rewrites"])
+    write_neighbours(toolbox, embedder, files["neighbours"], n=3)
+    return files
+
+
 def _recipe(name: str, folder: Path) -> SftRecipe:
     _, heldout = split_drugs(0)
     for part in ("train", "heldout"):
@@ -80,8 +97,12 @@ def _recipe(name: str, folder: Path) -> SftRecipe:
         "train.eval_every=null",
         "tracking.wandb=off",
     ]
-    if load_recipe(shipped_recipe(name)).data.eval:
+    data = load_recipe(shipped_recipe(name)).data
+    if data.eval:
         overrides.append(f"data.eval.0.path={folder / 'heldout.jsonl'}")
+    if data.augment is not None:
+        files = _tool_files(folder)
+        overrides += [f"data.augment.{key}={path}" for key, path in files.items() if getattr(data.augment, key)]
     return load_recipe(shipped_recipe(name), overrides)
 
 

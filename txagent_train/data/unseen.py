@@ -11,15 +11,22 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
+from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import Step, Trace
+from txagent_train.core.records import JsonObject, Step, Trace
 from txagent_train.data.augment import NOT_IN_TOOLBOX
+from txagent_train.data.decompose import is_trained
+from txagent_train.data.importers import AUTO, resolved_format
+from txagent_train.data.loading import fault_to_json, policies_for, raise_fault, read_numbered
 from txagent_train.data.mentions import SPECIAL_TOOLS
 from txagent_train.data.rewrites import RewriteSet
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.versions import SpecCache, choose_versions
+from txagent_train.data.writing import check_free, jsonl_writer
 
 NOT_REWRITTEN = "tool_not_rewritten"
 """Why a trace is in ``seen`` and not in ``unseen_rewrites``: a tool that it calls has no fitting version."""
@@ -79,10 +86,10 @@ class UnseenSplit:
         rng = random.Random(f"unseen:{self.seed}:{trace.id}")
         renaming = choose_versions(trace, self._held_out, self._cache, rng, originals=False, counts=counts)
         called = {call.name for step in trace.steps for call in step.calls} - SPECIAL_TOOLS
-        if not called <= renaming.changes.keys():
+        if not called <= renaming.names.keys():
             self.counts[NOT_REWRITTEN] += 1
             return None
-        self.counts.update(counts)
+        self.counts.update(+counts)
         return replace(renaming.apply(trace), id=f"{trace.id}-rewritten")
 
     def _calls_held_out(self, step: Step) -> bool:
@@ -92,3 +99,96 @@ class UnseenSplit:
 def _with_steps(trace: Trace, change: Callable[[Step], Step]) -> Trace:
     turns = tuple(change(turn) if isinstance(turn, Step) else turn for turn in trace.turns)
     return replace(trace, turns=turns)
+
+
+# ---- files ----
+
+SETS = ("seen", "unseen_rewrites", "unseen_tools")
+_DROPPED = "dropped.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenReport:
+    """What was written; read = seen + unseen_tools + the sum of dropped. ``counts`` are those of UnseenSplit.
+
+    ``files`` are the sets that have traces. ``steps`` counts, for each, the steps that are judged.
+    """
+
+    source: str
+    format: str
+    read: int
+    traces: dict[str, int]
+    steps: dict[str, int]
+    files: dict[str, str]
+    counts: dict[str, int]
+    dropped: dict[str, int]
+    dropped_file: str | None
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)
+
+
+def write_unseen_sets(
+    source: Path, out: Path, split: UnseenSplit, *, format: str = AUTO, overwrite: bool = False
+) -> UnseenReport:
+    """Write ``seen.jsonl``, ``unseen_rewrites.jsonl`` and ``unseen_tools.jsonl`` of a file of held-out traces.
+
+    A set without traces has no file. What is left out of all, with reasons, is in ``dropped.jsonl``.
+
+    Raises:
+        DataError: the file cannot be read, or none of its traces is in a set.
+        UserError: a file exists already, or there is no such format.
+        EnvironmentFailure: the machine refused to write.
+    """
+    targets = {name: out / f"{name}.jsonl" for name in SETS}
+    side = out / _DROPPED
+    for path in (*targets.values(), side):
+        check_free(path, overwrite=overwrite)
+    found = resolved_format(source, format)
+    dropped: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    with ExitStack() as stack:
+        left_out = stack.enter_context(jsonl_writer(side, overwrite=overwrite))
+        writers = {name: stack.enter_context(jsonl_writer(path, overwrite=overwrite)) for name, path in targets.items()}
+
+        def drop(error: DataError) -> None:
+            dropped[error.reason] += 1
+            left_out.write(fault_to_json(error))
+
+        def add(name: str, trace: Trace) -> None:
+            writers[name].write(trace_to_json(trace))
+            steps[name] += sum(map(is_trained, trace.steps))
+
+        policies = policies_for("drop", "steps", drop=drop, stop=raise_fault, on_fault=drop)
+        for line, trace in read_numbered(source, found, policies):
+            try:
+                unseen = split.uses_held_out(trace)
+            except DataError as error:
+                drop(error.at(path=str(source), line=line))
+                continue
+            if unseen:
+                add("unseen_tools", split.judged(trace))
+                continue
+            add("seen", trace)
+            rewritten = split.rewritten(trace)
+            if rewritten is not None:
+                add("unseen_rewrites", rewritten)
+        if not any(writer.count for writer in writers.values()):
+            listed = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+            problem = f"no trace of the file is in one of the sets (left out: {listed})"
+            raise DataError(problem, reason="nothing_accepted", path=str(source))
+    traces = {name: writer.count for name, writer in writers.items()}
+    for path, count in ((side, left_out.count), *((targets[name], count) for name, count in traces.items())):
+        if not count:
+            path.unlink()
+    return UnseenReport(
+        source=str(source),
+        format=found,
+        read=traces["seen"] + traces["unseen_tools"] + dropped.total(),
+        traces=traces,
+        steps={name: steps[name] for name in SETS},
+        files={name: str(path) for name, path in targets.items() if traces[name]},
+        counts=dict(split.counts.most_common()),
+        dropped=dict(dropped.most_common()),
+        dropped_file=str(side) if dropped else None,
+    )

@@ -26,6 +26,18 @@ _SPARE = 2  # drafts for each trace that is wanted: those with a held-out tool g
 
 
 @dataclass(frozen=True, slots=True)
+class DemoSize:
+    """How many traces."""
+
+    train_traces: int = 270
+    answers_every: int = 2
+    """Only each so-many-th training trace trains its answer."""
+    heldout_traces: int = 100
+    loss_traces: int = 10
+    """Of the held-out ones that use seen tools: those whose loss is followed."""
+
+
+@dataclass(frozen=True, slots=True)
 class DemoData:
     """What was written, as far as it is evaluated on. All of it is about drugs that occur nowhere in training.
 
@@ -38,22 +50,20 @@ class DemoData:
     unseen_tools: tuple[Trace, ...]
 
 
-def write_demo_data(
-    folder: Path, *, train_traces: int, heldout_traces: int, loss_traces: int, answers_every: int, seed: int
-) -> DemoData:
-    """Write ``train.jsonl``, the held-out sets, ``toolbox.json`` and ``rewrites.jsonl``; a seed gives the same files.
+def write_demo_data(folder: Path, size: DemoSize, *, seed: int) -> DemoData:
+    """Write ``train.jsonl``, ``loss.jsonl``, the held-out sets, ``toolbox.json`` and ``rewrites.jsonl``.
 
-    Args:
-        loss_traces: the first so many held-out traces are in ``loss.jsonl``: those whose loss is followed.
-        answers_every: only each so-many-th training trace trains its answer.
+    A seed always gives the same files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     split = _write_tools(folder, seed)
     train_drugs, heldout_drugs = split_drugs(seed)
-    drafts = demo_traces(train_drugs, n=_SPARE * train_traces, seed=seed, id_prefix="train", schedule=TRAINING_SCHEDULE)
-    usable = islice((trace for trace in drafts if not split.uses_held_out(trace)), train_traces)
-    train = [_for_training(trace, with_answer=place % answers_every == 0) for place, trace in enumerate(usable)]
-    heldout = demo_traces(heldout_drugs, n=heldout_traces, seed=seed, id_prefix="heldout")
+    drafts = demo_traces(
+        train_drugs, n=_SPARE * size.train_traces, seed=seed, id_prefix="train", schedule=TRAINING_SCHEDULE
+    )
+    usable = islice((trace for trace in drafts if not split.uses_held_out(trace)), size.train_traces)
+    train = [_for_training(trace, with_answer=place % size.answers_every == 0) for place, trace in enumerate(usable)]
+    heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
     seen = tuple(trace for trace in heldout if not split.uses_held_out(trace))
     rewritten = (split.rewritten(trace) for trace in seen)
     sets = DemoData(
@@ -62,7 +72,7 @@ def write_demo_data(
         unseen_tools=tuple(split.judged(trace) for trace in heldout if split.uses_held_out(trace)),
     )
     _write(folder / "train.jsonl", train)
-    _write(folder / "loss.jsonl", seen[:loss_traces])
+    _write(folder / "loss.jsonl", seen[: size.loss_traces])
     _write(folder / "seen.jsonl", sets.seen)
     _write(folder / "unseen_rewrites.jsonl", sets.unseen_rewrites)
     _write(folder / "unseen_tools.jsonl", sets.unseen_tools)

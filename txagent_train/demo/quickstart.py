@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from txagent_train.config.sft import SftRecipe
 from txagent_train.config.shipped import shipped_recipe
 from txagent_train.core.records import JsonObject, StepExample, Trace
 from txagent_train.data.decompose import decompose
-from txagent_train.demo.data import DemoData, write_demo_data
+from txagent_train.demo.data import DemoData, DemoSize, write_demo_data
 from txagent_train.demo.formulary import split_drugs
 from txagent_train.demo.tools import DemoTools
 from txagent_train.evaluation.comparison import ComparisonRow, compare
@@ -46,12 +46,7 @@ _log = logging.getLogger(__name__)
 class QuickstartSize:
     """How much of everything. The defaults fit into a quarter of an hour on two cores."""
 
-    train_traces: int = 270
-    answers_every: int = 2
-    """Only each second trace trains its answer."""
-    heldout_traces: int = 100
-    loss_traces: int = 10
-    """Of the held-out ones: those whose loss is followed."""
+    data: DemoSize = field(default_factory=DemoSize)
     next_calls: int = 48
     """With tools that training uses."""
     unseen_calls: int = 24
@@ -102,14 +97,7 @@ def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: 
             *overrides,
         ],
     )
-    data = write_demo_data(
-        out / "data",
-        train_traces=size.train_traces,
-        heldout_traces=size.heldout_traces,
-        loss_traces=size.loss_traces,
-        answers_every=size.answers_every,
-        seed=recipe.seed,
-    )
+    data = write_demo_data(out / "data", size.data, seed=recipe.seed)
     seconds: dict[str, float] = {}
     with _timed(seconds, "training"):
         training = run_sft(recipe, resume="auto")

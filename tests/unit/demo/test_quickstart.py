@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from txagent_train.demo.quickstart import QuickstartSize, next_call_examples, run_quickstart, write_demo_data
+from txagent_train.demo.data import DemoSize, write_demo_data
+from txagent_train.demo.quickstart import QuickstartSize, next_call_examples, run_quickstart
 
 SMALL = QuickstartSize(
-    train_traces=3, heldout_traces=8, next_calls=4, questions=2, max_new_tokens=12, max_agent_steps=2, max_unparsable=1
+    DemoSize(train_traces=3, heldout_traces=16),
+    next_calls=4,
+    unseen_calls=2,
+    questions=2,
+    max_new_tokens=12,
+    max_agent_steps=2,
+    max_unparsable=1,
 )
-
-
-def test_data_is_the_same_for_a_seed_and_disjoint_by_drug(tmp_path: Path) -> None:
-    heldout = write_demo_data(tmp_path / "a", size=SMALL, seed=0)
-    write_demo_data(tmp_path / "b", size=SMALL, seed=0)
-    for name in ("train.jsonl", "heldout.jsonl"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    train = (tmp_path / "a" / "train.jsonl").read_text().lower()
-    assert not any(entity.lower() in train for trace in heldout for entity in trace.entities)
 
 
 def test_default_size_has_what_the_table_promises(tmp_path: Path) -> None:
     size = QuickstartSize()
-    heldout = write_demo_data(tmp_path, size=size, seed=0)
-    assert len(next_call_examples(heldout, size.next_calls)) == size.next_calls >= 40
+    data = write_demo_data(tmp_path, DemoSize(), seed=0)
+    assert len(next_call_examples(data.seen, size.next_calls)) == size.next_calls >= 40
+    for sample in (data.unseen_rewrites, data.unseen_tools):
+        assert len(next_call_examples(sample, size.unseen_calls)) == size.unseen_calls >= 24
     assert size.questions >= 6
 
 
@@ -36,6 +36,10 @@ def test_everything_runs_and_a_second_call_only_compares(tmp_path: Path) -> None
     assert [(row.metric, row.trained.total) for row in result.rows] == [
         ("next call exact", 4),
         ("next call tools", 4),
+        ("next call exact, unseen rewrites", 2),
+        ("next call tools, unseen rewrites", 2),
+        ("next call exact, unseen tools", 2),
+        ("next call tools, unseen tools", 2),
         ("answer", 2),
     ]
     html = result.report.read_text()

@@ -11,6 +11,7 @@ from txagent_train.cli.tools.migrating import migrate
 from txagent_train.cli.tools.neighbours import neighbours
 from txagent_train.cli.tools.rewriting import rewrite
 from txagent_train.cli.tools.stats import stats
+from txagent_train.cli.tools.unseen import unseen
 
 app = typer.Typer(help="Import, check, count, migrate, export and rewrite tools.", no_args_is_help=True)
 app.command("import")(import_command)
@@ -20,3 +21,4 @@ app.command()(migrate)
 app.command()(export)
 app.command()(rewrite)
 app.command()(neighbours)
+app.command()(unseen)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.support.augmentation import GET_DOSE, TOOLBOX, TOOLS, rewrite_set, traces
+from txagent_train.cli.app import app
+from txagent_train.core.codec import trace_to_json
+from txagent_train.core.errors import DataError
+from txagent_train.core.records import Step, ToolCall, ToolResult, Trace, UserMessage
+from txagent_train.data.checks import check_call
+from txagent_train.data.loading import load_traces
+from txagent_train.data.mentions import SPECIAL_TOOLS
+from txagent_train.data.rewrites import RewriteSet
+from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.unseen import UnseenSplit
+from txagent_train.data.writing import jsonl_writer
+
+HELD_OUT = frozenset({"checkPair"})
+
+
+def split(held_out: frozenset[str] = HELD_OUT) -> UnseenSplit:
+    return UnseenSplit(TOOLBOX, rewrite_set(held_out_tools=held_out))
+
+
+def trace_of(*calls: ToolCall, name: str = "t1") -> Trace:
+    steps = [Step("I look.", calls=(call,), results=(ToolResult(0, {"dose": 1}),)) for call in calls]
+    return Trace(name, (UserMessage("What?"), *steps, Step("Done.")), answer="Yes.", initial_tools=TOOLS)
+
+
+DOSE = ToolCall("get_dose", {"drug_name": "aspirin", "limit": 1})
+PAIR = ToolCall("checkPair", {"drugA": "aspirin", "drugB": "warfarin"})
+
+
+def test_only_steps_that_call_a_held_out_tool_are_judged() -> None:
+    sorter = split()
+    mixed = trace_of(DOSE, PAIR)
+    assert sorter.uses_held_out(mixed) and not sorter.uses_held_out(trace_of(DOSE))
+    assert [step.train for step in sorter.judged(mixed).steps] == [False, True, False]
+
+
+@given(trace=traces(), seed=st.integers(0, 5))
+def test_rewritten_traces_show_every_tool_they_call_in_a_held_out_version(trace: Trace, seed: int) -> None:
+    sorter = UnseenSplit(TOOLBOX, rewrite_set(), seed)
+    out = sorter.rewritten(trace)
+    called = {call.name for step in trace.steps for call in step.calls} - SPECIAL_TOOLS
+    if out is None:
+        assert called
+        return
+    held_out = {rewrite.name for versions in rewrite_set().by_tool.values() for rewrite in versions if rewrite.held_out}
+    now = {call.name for step in out.steps for call in step.calls} - SPECIAL_TOOLS
+    assert now <= held_out and len(now) == len(called)
+    specs = {spec.name: spec for spec in out.tools()}
+    old = {spec.name: spec for spec in trace.tools()}
+    for before, after in zip(trace.steps, out.steps, strict=True):
+        for was, call in zip(before.calls, after.calls, strict=True):
+            try:
+                check_call(was, old)
+            except DataError:
+                continue
+            check_call(call, specs)
+    assert out.id == f"{trace.id}-rewritten"
+
+
+def test_a_tool_that_the_question_names_is_in_no_unseen_words_and_counted() -> None:
+    sorter = split()
+    named = replace(trace_of(DOSE), turns=(UserMessage("Use get_dose."), *trace_of(DOSE).turns[1:]))
+    assert sorter.rewritten(named) is None and sorter.counts["tool_not_rewritten"] == 1
+    assert sorter.rewritten(trace_of(DOSE)) is not None
+
+
+def test_what_holds_nothing_out_and_what_is_of_another_toolbox_is_refused() -> None:
+    kept = {
+        tool: tuple(replace(rewrite, held_out=False) for rewrite in versions)
+        for tool, versions in rewrite_set().by_tool.items()
+    }
+    with pytest.raises(DataError, match="hold out neither"):
+        UnseenSplit(TOOLBOX, RewriteSet(TOOLBOX.hash, frozenset(), kept))
+    with pytest.raises(DataError, match="another toolbox"):
+        UnseenSplit(Toolbox((GET_DOSE,)), rewrite_set())
+
+
+def run(folder: Path, *words: str) -> Any:
+    return CliRunner().invoke(app, ["tools", "unseen", *words, "--toolbox", str(folder / "tools.json"),
+                                    "--rewrites", str(folder / "rewrites.jsonl")])  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    TOOLBOX.write(tmp_path / "tools.json")
+    rewrite_set(held_out_tools=HELD_OUT).write(tmp_path / "rewrites.jsonl")
+    return tmp_path
+
+
+def write(folder: Path, *items: Trace) -> str:
+    with jsonl_writer(folder / "heldout.jsonl") as out:
+        for trace in items:
+            out.write(trace_to_json(trace))
+    return str(folder / "heldout.jsonl")
+
+
+def test_every_trace_is_in_a_set_or_named_with_a_reason(folder: Path) -> None:
+    stranger = ToolCall("unknown_tool", {})
+    source = write(folder, trace_of(DOSE, name="a"), trace_of(PAIR, DOSE, name="b"), trace_of(stranger, name="c"))
+    result = run(folder, source, "--out", str(folder / "sets"), "--json")
+    report = json.loads(result.stdout)
+    assert report["traces"] == {"seen": 1, "unseen_rewrites": 1, "unseen_tools": 1} and report["read"] == 3
+    assert report["steps"] == {"seen": 2, "unseen_rewrites": 2, "unseen_tools": 1}
+    assert sum(report["dropped"].values()) == 1 and "unknown_tool" in Path(report["dropped_file"]).read_text()
+    ids = {name: [trace.id for trace in load_traces(Path(path))] for name, path in report["files"].items()}
+    assert ids == {"seen": ["a"], "unseen_rewrites": ["a-rewritten"], "unseen_tools": ["b"]}
+    again = run(folder, source, "--out", str(folder / "sets"))
+    assert "exists already" in str(again.exception)
+    shown = run(folder, source, "--out", str(folder / "sets"), "--overwrite").stdout
+    assert "unseen_rewrites" in shown and "left out of all" in shown
+
+
+def test_a_set_without_traces_has_no_file(folder: Path) -> None:
+    report = json.loads(run(folder, write(folder, trace_of(DOSE)), "--out", str(folder / "sets"), "--json").stdout)
+    assert set(report["files"]) == {"seen", "unseen_rewrites"} and report["dropped_file"] is None
+    assert sorted(path.name for path in (folder / "sets").iterdir()) == ["seen.jsonl", "unseen_rewrites.jsonl"]
+
+
+def test_a_file_with_nothing_to_sort_writes_nothing(folder: Path) -> None:
+    result = run(folder, write(folder, trace_of(ToolCall("unknown_tool", {}))), "--out", str(folder / "sets"))
+    assert isinstance(result.exception, DataError) and not list((folder / "sets").glob("*.jsonl"))
