@@ -175,8 +175,9 @@ def test_another_recipe_does_not_resume(tmp_path: Path, model: Path) -> None:
         run_sft(recipe.model_copy(update={"train": recipe.train.model_copy(update={"learning_rate": 0.1})}))
     with pytest.raises(RunDirError, match="already holds the run"):
         run_sft(recipe, resume="never")
-    # Rows per forward changes speed only.
-    run_sft(recipe.model_copy(update={"train": recipe.train.model_copy(update={"rows_per_forward": 2})}))
+    # How rows are filled changes speed only.
+    rows = {"packing": "none", "rows_per_forward": 2}
+    run_sft(recipe.model_copy(update={"train": recipe.train.model_copy(update=rows)}))
 
 
 def process(folder: Path, *arguments: int) -> int:

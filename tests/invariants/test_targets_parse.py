@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.invariants.test_template_parity import FORMATS, renderer_for
-from tests.support.traces import traces
+from tests.invariants.test_template_parity import FORMATS, listed, normalized, renderer_for
+from tests.support.traces import searching_traces
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import Step, StepExample, StepStatus, ToolSpec, Trace, UserMessage
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering.controls import well_formed
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import FinishStyle, SyntaxName
+from txagent_train.rendering.wire import FinishStyle, SyntaxName, ToolDelivery
 
 TOOL = ToolSpec("look_up", "Looks up.", {"type": "object", "properties": {}})
 
 
 def check_targets(renderer: Renderer, trace: Trace) -> None:
     for example in decompose(trace):
-        if not example.tools:
+        if not listed(renderer, example):
             check_plain(renderer, example)
             continue
         try:
@@ -32,7 +32,7 @@ def check_targets(renderer: Renderer, trace: Trace) -> None:
         assert parsed.step.status is StepStatus.OK and parsed.step.raw_output is None
         if example.is_reply and renderer.wire.finish == "call":
             expected, _ = renderer._foreign.clean(well_formed(example.target.thought).strip())
-            assert parsed.answer == expected and parsed.step.thought == ""
+            assert parsed.answer == normalized(renderer, expected) and parsed.step.thought == ""
 
 
 def check_plain(renderer: Renderer, example: StepExample) -> None:
@@ -44,12 +44,12 @@ def check_plain(renderer: Renderer, example: StepExample) -> None:
         assert "[FinalAnswer]" not in text and '"Finish"' not in renderer.tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
-def test_no_target_is_unparsable(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
-    renderer = renderer_for(name, syntax, finish)
+@pytest.mark.parametrize(("name", "syntax", "finish", "delivery"), FORMATS)
+def test_no_target_is_unparsable(name: str, syntax: SyntaxName, finish: FinishStyle, delivery: ToolDelivery) -> None:
+    renderer = renderer_for(name, syntax, finish, delivery)
 
     @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(traces())
+    @given(searching_traces())
     def check(trace: Trace) -> None:
         check_targets(renderer, trace)
         # The same without its answer: the last step may then be text for the user.

@@ -1,4 +1,4 @@
-"""Training ids = inference ids, for every frame and syntax, whatever the text holds."""
+"""Training ids = inference ids, for every frame, syntax, ending and delivery of tools, whatever the text holds."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.support.tokenizers import FRAMES, TOKENIZERS
-from tests.support.traces import odd_trace, traces
+from tests.support.traces import odd_trace, searching_traces
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import StepExample, Trace
+from txagent_train.core.records import StepExample, ToolSpec, Trace
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering.controls import tokenizer_controls, well_formed_json
 from txagent_train.rendering.messages import tool_message
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import FinishStyle, SyntaxName, WireFormat
+from txagent_train.rendering.wire import FinishStyle, SyntaxName, ToolDelivery, WireFormat
 
-FORMATS = list(itertools.product(TOKENIZERS, ["txagent", "hermes"], ["call", "text"]))
-_RENDERERS: dict[tuple[str, str, str], Renderer] = {}
+FORMATS = list(itertools.product(TOKENIZERS, ["txagent", "hermes"], ["call", "text"], ["prompt", "result"]))
+"""Tokenizer, call syntax, ending and delivery of tools: what ``renderer_for`` takes."""
+_RENDERERS: dict[tuple[str, str, str, str], Renderer] = {}
 
 
-def renderer_for(name: str, syntax: SyntaxName, finish: FinishStyle) -> Renderer:
-    key = (name, syntax, finish)
+def renderer_for(name: str, syntax: SyntaxName, finish: FinishStyle, delivery: ToolDelivery = "prompt") -> Renderer:
+    key = (name, syntax, finish, delivery)
     if key not in _RENDERERS:
-        _RENDERERS[key] = Renderer(TOKENIZERS[name](), WireFormat(FRAMES[name], syntax, finish), seed=3)
+        _RENDERERS[key] = Renderer(TOKENIZERS[name](), WireFormat(FRAMES[name], syntax, finish, delivery), seed=3)
     return _RENDERERS[key]
+
+
+def listed(renderer: Renderer, example: StepExample) -> tuple[ToolSpec, ...]:
+    """The tools that a client gives beside the messages."""
+    return renderer.wire.listed_tools(example.tools, example.history)
 
 
 def template_ids(renderer: Renderer, example: StepExample) -> list[int]:
@@ -36,12 +42,18 @@ def template_ids(renderer: Renderer, example: StepExample) -> list[int]:
     trace = example.trace
     ids = renderer.tokenizer.apply_chat_template(
         renderer.messages(trace_id=trace.id, system=trace.system, turns=example.history),
-        tools=[tool_message(tool) for tool in example.tools],  # the template places the special ones
+        tools=[tool_message(tool) for tool in listed(renderer, example)],  # the template places the special ones
         chat_template=renderer.chat_template,
         add_generation_prompt=True,
         return_dict=False,
     )
     return list(ids)
+
+
+def normalized(renderer: Renderer, text: str) -> str:
+    """A text as the tokenizer leaves it: Qwen's composes letters and accents (NFC)."""
+    normalizer = renderer.tokenizer.backend_tokenizer.normalizer
+    return text if normalizer is None else str(normalizer.normalize_str(text))
 
 
 def check_parity(renderer: Renderer, trace: Trace) -> None:
@@ -53,14 +65,13 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
         renderer.tokenizer.convert_tokens_to_ids(token)
         for token in ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
     }
-    normalizer = renderer.tokenizer.backend_tokenizer.normalizer
 
     def read(value: Any) -> Any:
-        """A value as the tokenizer leaves it: Qwen's composes letters and accents (NFC) where they are not escapes."""
+        """A value as the tokenizer leaves it where it is not written in escapes."""
         value = well_formed_json(value)
-        if normalizer is None or renderer.wire.syntax == "txagent":
+        if renderer.wire.syntax == "txagent":
             return value
-        return json.loads(normalizer.normalize_str(json.dumps(value, ensure_ascii=False)))
+        return json.loads(normalized(renderer, json.dumps(value, ensure_ascii=False)))
 
     for example in decompose(trace, seed=1, epoch=0):
         try:
@@ -79,41 +90,43 @@ def check_parity(renderer: Renderer, trace: Trace) -> None:
         assert [(call.name, call.arguments) for call in parsed.step.calls] == [
             (read(call.name), read(call.arguments)) for call in example.target.calls
         ]
-        if example.tools or renderer.wire.finish == "text":
+        if listed(renderer, example) or renderer.wire.finish == "text":
             assert (parsed.answer is not None) == (
                 example.is_final or example.is_reply or (renderer.wire.finish == "text" and not parsed.step.calls)
             )
 
 
-@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
-def test_the_odd_trace(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
+@pytest.mark.parametrize(("name", "syntax", "finish", "delivery"), FORMATS)
+def test_the_odd_trace(name: str, syntax: SyntaxName, finish: FinishStyle, delivery: ToolDelivery) -> None:
     trace = odd_trace()
-    check_parity(renderer_for(name, syntax, finish), trace)
+    check_parity(renderer_for(name, syntax, finish, delivery), trace)
     assert len(list(decompose(trace))) == 3  # the unparsable output is no target
 
 
-@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
-def test_any_trace(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
-    renderer = renderer_for(name, syntax, finish)
+@pytest.mark.parametrize(("name", "syntax", "finish", "delivery"), FORMATS)
+def test_any_trace(name: str, syntax: SyntaxName, finish: FinishStyle, delivery: ToolDelivery) -> None:
+    renderer = renderer_for(name, syntax, finish, delivery)
 
     @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(traces())
+    @given(searching_traces())
     def check(trace: Trace) -> None:
         check_parity(renderer, trace)
 
     check()
 
 
-@pytest.mark.parametrize(("name", "syntax", "finish"), FORMATS)
-def test_bare_jinja_differs_in_tojson_alone(name: str, syntax: SyntaxName, finish: FinishStyle) -> None:
+@pytest.mark.parametrize(("name", "syntax", "finish", "delivery"), FORMATS)
+def test_bare_jinja_differs_in_tojson_alone(
+    name: str, syntax: SyntaxName, finish: FinishStyle, delivery: ToolDelivery
+) -> None:
     """With the ``tojson`` of transformers, an environment that trims no blocks gives the same text."""
-    renderer = renderer_for(name, syntax, finish)
+    renderer = renderer_for(name, syntax, finish, delivery)
     environment = jinja2.Environment()
     environment.filters["tojson"] = lambda value, ensure_ascii=False: json.dumps(value, ensure_ascii=ensure_ascii)
     example = list(decompose(odd_trace()))[-1]
     values = {
         "messages": renderer.messages(trace_id="odd", system=example.trace.system, turns=example.history),
-        "tools": renderer.template_tools(example.tools),
+        "tools": renderer.template_tools(listed(renderer, example)),
         "add_generation_prompt": True,
     }
     text = environment.from_string(renderer.chat_template).render(**values)

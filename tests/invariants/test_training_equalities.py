@@ -21,7 +21,8 @@ from tests.support.tiny_training import (
 from txagent_train.core.errors import EnvironmentFailure
 from txagent_train.core.records import JsonObject
 from txagent_train.sft.prepared import PreparedRows
-from txagent_train.sft.trainer import TraceTrainer
+from txagent_train.sft.token_plan import TokenPlan
+from txagent_train.sft.trainer import StepShare, TraceTrainer
 
 
 @pytest.fixture
@@ -33,7 +34,10 @@ def epochs(tmp_path: Path) -> list[PreparedRows]:
     ]
 
 
-def run(folder: Path, epochs: list[PreparedRows], **options: Any) -> tuple[TraceTrainer, list[JsonObject]]:
+def run(
+    folder: Path, epochs: list[PreparedRows], *, ranks: int = 1, **options: Any
+) -> tuple[TraceTrainer, list[JsonObject]]:
+    """Train; what is dealt to several ranks is computed by one process, one rank after the other."""
     records: list[JsonObject] = []
     sections = {key: options.pop(key) for key in ("adapter", "model") if key in options}
     eval_rows = options.pop("eval_rows", None)
@@ -41,6 +45,13 @@ def run(folder: Path, epochs: list[PreparedRows], **options: Any) -> tuple[Trace
     train = {"learning_rate": 1e-2, "traces_per_step": 4} | options
     recipe = tiny_recipe(folder, train=train, **sections)
     trainer = make_trainer(recipe, epochs, records, eval_rows=eval_rows, dtype=dtype)
+
+    def share_of_all(step: int) -> StepShare:
+        dealt = trainer.plan.forwards(step, trainer.layout, world_size=ranks)
+        rows, reduction = trainer.plan.rows_of(step), trainer.plan.reduction
+        return StepShare(step, tuple(trainer._collate(rows, item, reduction) for part in dealt for item in part))
+
+    trainer._share = share_of_all  # type: ignore[method-assign]
     trainer.train()
     return trainer, records
 
@@ -59,11 +70,13 @@ def assert_same_training(
 def test_rows_per_forward_changes_nothing(
     tmp_path: Path, epochs: list[PreparedRows], method: str, reduction: str
 ) -> None:
-    options = {"adapter": {"method": method, "lora": {"r": 4}}, "loss_reduction": reduction}
+    options: dict[str, Any] = {"adapter": {"method": method, "lora": {"r": 4}}, "loss_reduction": reduction}
+    options |= {"packing": "none"}
     alone = run(tmp_path / "1", epochs, rows_per_forward=1, **options)
     assert len(losses(alone[1])) == 6
-    for size in (2, 4, 8):
-        assert_same_training(alone, run(tmp_path / str(size), epochs, rows_per_forward=size, **options), 1e-11)
+    for size, ranks in ((2, 1), (4, 1), (8, 1), (2, 3)):
+        other = run(tmp_path / f"{size}-{ranks}", epochs, rows_per_forward=size, ranks=ranks, **options)
+        assert_same_training(alone, other, 1e-11)
 
 
 def _exact_norm(self: LlamaRMSNorm, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -71,22 +84,38 @@ def _exact_norm(self: LlamaRMSNorm, hidden_states: torch.Tensor) -> torch.Tensor
     return self.weight * hidden_states * torch.rsqrt(variance + self.variance_epsilon)
 
 
+@pytest.fixture
+def exact_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's own norm rounds to float32, where a difference in the last bit of float64 may become 1e-7."""
+    monkeypatch.setattr(LlamaRMSNorm, "forward", _exact_norm)
+
+
+@pytest.mark.usefixtures("exact_norm")
 @pytest.mark.parametrize("method", ["lora", "full"])
 @pytest.mark.parametrize("reduction", ["token", "sample"])
-def test_a_trie_trains_as_its_samples_do_one_by_one(
-    tmp_path: Path, epochs: list[PreparedRows], method: str, reduction: str, monkeypatch: pytest.MonkeyPatch
+def test_rows_of_tries_train_as_the_samples_do_one_by_one(
+    tmp_path: Path, epochs: list[PreparedRows], method: str, reduction: str
 ) -> None:
-    # The model's own norm rounds to float32, where a difference in the last bit of float64 may become 1e-7.
-    monkeypatch.setattr(LlamaRMSNorm, "forward", _exact_norm)
-    assert any(rows.report.stored_tokens < 0.8 * rows.report.tokens for rows in epochs), "nothing is shared"
-    options = {"adapter": {"method": method, "lora": {"r": 4}}, "loss_reduction": reduction}
-    alone = run(tmp_path / "none", epochs, rows_per_forward=1, **options)
-    for size in (1, 3):
-        together = run(tmp_path / f"trie-{size}", epochs, rows_per_forward=size, packing="trie", **options)
-        assert_same_training(alone, together, 1e-11)
-    computed = [record["tokens"] for record in together[1] if "tokens" in record]
-    one_by_one = [record["tokens"] for record in alone[1] if "tokens" in record]
-    assert not computed or sum(computed) < sum(one_by_one)
+    options: dict[str, Any] = {"adapter": {"method": method, "lora": {"r": 4}}, "loss_reduction": reduction}
+    alone = run(tmp_path / "none", epochs, packing="none", **options)
+    longest = max(int(rows.length.max()) for rows in epochs)
+    # All tries of a step in one row; several tries in a row; rows so short that traces are split; few tries for ranks.
+    for row_tokens, ranks in ((None, 1), (60, 1), (longest, 1), (60, 2), (longest, 2), (None, 5)):
+        folder = tmp_path / f"trie-{row_tokens}-{ranks}"
+        tries = run(folder, epochs, packing="trie", row_tokens=row_tokens, ranks=ranks, **options)
+        assert_same_training(alone, tries, 1e-11)
+        steps = [record for record in tries[1] if record["kind"] == "train"]
+        counted = TokenPlan.of(tries[0].plan, tries[0].layout, ranks=ranks).total
+        assert (counted.split_tries > 0) == (row_tokens == longest)
+        assert counted.fillers == 0 if ranks == 1 else counted.fillers > 0 or ranks < 5
+        assert counted.sharing_ratio > (1.0 if row_tokens == longest else 1.3), "hardly anything is shared"
+        for key, count in {
+            "tokens": counted.computed,
+            "naive_tokens": counted.naive,
+            "padding_tokens": counted.padding,
+            "supervised_tokens": counted.supervised,
+        }.items():
+            assert sum(record[key] for record in steps) == count, "what was planned is what ran"
 
 
 def test_gradient_checkpointing_changes_nothing(tmp_path: Path, epochs: list[PreparedRows]) -> None:
@@ -95,11 +124,13 @@ def test_gradient_checkpointing_changes_nothing(tmp_path: Path, epochs: list[Pre
     assert_same_training(plain, run(tmp_path / "checkpointed", epochs, model=model), 1e-12)
 
 
-def test_rows_per_forward_changes_nothing_in_single_precision(tmp_path: Path, epochs: list[PreparedRows]) -> None:
+def test_rows_change_nothing_in_single_precision(tmp_path: Path, epochs: list[PreparedRows]) -> None:
     # The curve only: Adam divides by the gradient's size, so weights whose gradient is nearly 0 amplify rounding.
-    _, alone = run(tmp_path / "1", epochs, dtype=torch.float32)
-    _, together = run(tmp_path / "4", epochs, rows_per_forward=4, dtype=torch.float32)
+    _, alone = run(tmp_path / "1", epochs, packing="none", dtype=torch.float32)
+    _, together = run(tmp_path / "4", epochs, packing="none", rows_per_forward=4, dtype=torch.float32)
+    _, tries = run(tmp_path / "trie", epochs, packing="trie", dtype=torch.float32)
     assert losses(alone) == pytest.approx(losses(together), rel=1e-6)
+    assert losses(alone) == pytest.approx(losses(tries), rel=1e-6)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(
@@ -135,31 +166,34 @@ def brute_force(trainer: TraceTrainer, rows: PreparedRows, numbers: list[int], r
 def test_the_loss_of_a_step_is_the_weighted_mean_over_its_rows_alone(
     tmp_path: Path, epochs: list[PreparedRows], reduction: str
 ) -> None:
-    recipe = tiny_recipe(tmp_path, train={"traces_per_step": 4, "rows_per_forward": 3, "loss_reduction": reduction})
+    train = {"traces_per_step": 4, "packing": "none", "rows_per_forward": 3, "loss_reduction": reduction}
+    recipe = tiny_recipe(tmp_path, train=train)
     trainer = make_trainer(recipe, epochs, records := [])
     expected = brute_force(trainer, epochs[0], list(trainer.plan.steps[0].rows), reduction)
     trainer.train()
     assert losses(records)[0] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.usefixtures("exact_norm")
 @pytest.mark.parametrize("reduction", ["token", "sample"])
-def test_the_evaluation_loss_is_exact_for_any_batch_size(
-    tmp_path: Path, epochs: list[PreparedRows], reduction: str
-) -> None:
+def test_the_evaluation_loss_is_exact_for_any_rows(tmp_path: Path, epochs: list[PreparedRows], reduction: str) -> None:
     held_out = prepare_rows(tmp_path / "eval", random_traces(5, seed=7, weights=(1.0, 2.0)))
-    for size in (1, 3, 50):
-        recipe = tiny_recipe(tmp_path, train={"rows_per_forward": size, "loss_reduction": reduction})
-        trainer = make_trainer(recipe, epochs, [], eval_rows=held_out)
+    by_row: list[JsonObject] = [{"packing": "none", "rows_per_forward": size} for size in (1, 3, 50)]
+    by_trie: list[JsonObject] = [{"row_tokens": size} for size in (int(held_out.length.max()), 60, None)]
+    for train in (*by_row, *by_trie):
+        recipe = tiny_recipe(tmp_path, train=train | {"loss_reduction": reduction})
+        trainer = make_trainer(recipe, [held_out], [], eval_rows=held_out)
         expected = brute_force(trainer, held_out, list(range(len(held_out))), reduction)
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_every_prepared_token_is_trained_on_once_an_epoch(tmp_path: Path, epochs: list[PreparedRows]) -> None:
-    _, records = run(tmp_path / "run", epochs, rows_per_forward=2)
+    _, records = run(tmp_path / "run", epochs, packing="none", rows_per_forward=2)
     for number, rows in enumerate(epochs):
         steps = [item for item in records if item["kind"] == "train" and number < item["epoch"] <= number + 1]
         assert sum(item["supervised_tokens"] for item in steps) == rows.report.supervised_tokens
         assert sum(item["tokens"] for item in steps) == rows.report.tokens
+        assert sum(item["naive_tokens"] for item in steps) == rows.report.tokens
         by_step: dict[str, int] = {}
         for item in steps:
             for step, count in item["supervised_tokens_by_step"].items():

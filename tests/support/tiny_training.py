@@ -25,6 +25,7 @@ from txagent_train.core.records import (
     UserMessage,
 )
 from txagent_train.models.loading import load_tokenizer
+from txagent_train.packing.attention import attention_kernel
 from txagent_train.sft.adapter import add_adapter, lora_config
 from txagent_train.sft.arguments import training_arguments
 from txagent_train.sft.parts import Part, merge_parts
@@ -148,6 +149,7 @@ def make_trainer(
     checkpoints = Path(recipe.output_dir) / "checkpoints"
     args = training_arguments(recipe, output_dir=checkpoints, steps=len(plan.steps), dtype=dtype)
     model: Any = tiny_model(dtype)
+    model.set_attn_implementation(attention_kernel(recipe.model.attn_implementation, train.packing))
     if recipe.adapter.method == "lora":
         model = add_adapter(model, lora_config(recipe.adapter.lora.options()), init_from=None, seed=recipe.seed)
         if dtype is torch.float64:

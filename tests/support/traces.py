@@ -6,7 +6,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from txagent_train.core.records import TOOL_RAG, Step, StepStatus, ToolCall, ToolResult, ToolSpec, Trace, UserMessage
+from txagent_train.core.records import (
+    FINISH,
+    TOOL_RAG,
+    Step,
+    StepStatus,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Trace,
+    Turn,
+    UserMessage,
+)
 
 CONTROL_STRINGS = [
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>",
@@ -71,6 +82,23 @@ def call_steps(draw: st.DrawFn) -> Step:
     )
 
 
+@st.composite
+def search_steps(draw: st.DrawFn) -> Step:
+    """Tool_RAG calls, with others beside them or not; what they return names the tools that come, or does not."""
+    found = draw(st.lists(specs, min_size=1, max_size=3))
+    search = st.builds(ToolCall, name=st.just(TOOL_RAG), arguments=objects)
+    made = (draw(search), *draw(st.lists(st.one_of(search, calls), max_size=2)))
+    listed = [spec.name for spec in found]
+    contents = st.one_of(st.sampled_from([listed, listed[:1], dict.fromkeys(listed, 0.5), ", ".join(listed)]), texts)
+    return Step(
+        thought=draw(texts),
+        calls=tuple(draw(st.permutations(made))),
+        results=tuple(ToolResult(index, draw(contents)) for index in draw(st.permutations(range(len(made))))),
+        tools_added=tuple(found),
+        summary=draw(st.one_of(st.none(), texts)),
+    )
+
+
 unparsable_steps = st.builds(
     Step,
     raw_output=texts,
@@ -82,8 +110,8 @@ said = st.builds(Step, thought=some_text)
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> Trace:
-    middle = draw(st.lists(st.one_of(call_steps(), unparsable_steps, users, said), max_size=4))
+def _traces(draw: st.DrawFn, turns: st.SearchStrategy[Turn]) -> Trace:
+    middle = draw(st.lists(turns, max_size=4))
     tools = tuple(draw(st.lists(specs, max_size=3, unique_by=lambda spec: spec.name)))
     return Trace(
         id=draw(st.sampled_from(["t-1", "t-2", "é"])),
@@ -92,6 +120,17 @@ def traces(draw: st.DrawFn) -> Trace:
         system=draw(st.one_of(st.none(), texts)),
         initial_tools=tools,
     )
+
+
+def traces() -> st.SearchStrategy[Trace]:
+    return _traces(st.one_of(call_steps(), unparsable_steps, users, said))
+
+
+def searching_traces() -> st.SearchStrategy[Trace]:
+    """Traces with steps that find tools, also ones that are there already; sometimes nothing says whence they come."""
+    any_spec = st.one_of(specs, st.just(ToolSpec(FINISH, "Ends it.", {})))
+    unsaid = st.builds(Step, thought=some_text, tools_added=st.lists(any_spec, min_size=1, max_size=2).map(tuple))
+    return _traces(st.one_of(search_steps(), call_steps(), unparsable_steps, unsaid, users, said))
 
 
 def odd_trace() -> Trace:

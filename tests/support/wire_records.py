@@ -42,7 +42,7 @@ def clean(text: str) -> str:
 def _messages(trace: Trace, wire: WireFormat) -> Iterator[tuple[Step | None, list[Any]]]:
     """The messages of each turn but the last; None for a turn of the user."""
     for turn in trace.turns[:-1]:
-        messages = to_messages(wire=wire, seed=1, trace_id=trace.id, system=None, turns=(turn,))
+        messages = to_messages(wire=wire, seed=1, trace_id=trace.id, system=None, turns=(turn,), escape=cleaner().json)
         yield (turn if isinstance(turn, Step) else None), messages
 
 

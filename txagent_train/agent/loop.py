@@ -16,7 +16,7 @@ A run always ends in one of these ways, and its trace says in which (``metadata[
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -131,10 +131,10 @@ class _Loop:
             if self._fits(prompt):
                 return prompt
             run.forced_because = StopReason.CONTEXT_FULL
-        # The wire format adds Finish, which is then the only tool. That also makes the prompt much shorter.
-        prompt = [*self._prompt(run, (FINISH_TOOL,)), *self.forced_ids]
-        if self._fits(prompt):
-            return prompt
+        for tools in self._forced_tools(run):
+            prompt = [*self._prompt(run, tools), *self.forced_ids]
+            if self._fits(prompt):
+                return prompt
         if not run.steps:
             raise DataError(
                 f"the question takes {len(prompt)} tokens with its answer's beginning, and the answer may take "
@@ -192,6 +192,16 @@ class _Loop:
 
     def _prompt(self, run: _Run, tools: Sequence[ToolSpec]) -> list[int]:
         return self.renderer.prompt_ids(trace_id=run.task.id, system=run.task.system, tools=tools, turns=run.turns)
+
+    def _forced_tools(self, run: _Run) -> Iterator[Sequence[ToolSpec]]:
+        """The tools that a forced answer may be given with; those that come first are taken where they fit.
+
+        A list that never changes (wire.tool_delivery) does not change for the last prompt either.
+        """
+        if self.renderer.wire.tool_delivery == "result":
+            yield run.tools
+        # The wire format adds Finish, which is then the only tool listed. That also makes the prompt much shorter.
+        yield (FINISH_TOOL,)
 
     def _fits(self, prompt: Sequence[int]) -> bool:
         return len(prompt) + self.settings.max_new_tokens <= self.backend.context_length

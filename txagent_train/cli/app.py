@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 from txagent_train import __version__
 from txagent_train.cli import data, tools
 from txagent_train.cli.merge import merge
+from txagent_train.cli.plan import plan
 from txagent_train.cli.quickstart import quickstart
 from txagent_train.cli.report import report
 from txagent_train.cli.sft import sft
@@ -72,6 +73,7 @@ app.command()(quickstart)
 app.command()(validate)
 app.add_typer(data.app, name="data")
 app.add_typer(tools.app, name="tools")
+app.command()(plan)
 app.command()(sft)
 app.command()(merge)
 app.command()(report)

@@ -97,6 +97,11 @@ class ChatError(TxAgentTrainError):
         self.reason = reason
         super().__init__(f"{reason.replace('_', ' ')}: {detail}")
 
+    @property
+    def permanent(self) -> bool:
+        """Whether the server refuses what was asked, so that asking again is of no use."""
+        return self.reason == "refused_request"
+
 
 class ChatClient(Protocol):
     """Answers chat requests; many may be under way at once."""

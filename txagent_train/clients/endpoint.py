@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from txagent_train.clients.chat import ChatError, ChatReply, ChatRequest, Usage
 from txagent_train.core.errors import UserError
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _DETAIL_LIMIT = 300
+_MAY_PASS = (408, 409)
+"""Refusals (a timeout, a conflict) that another try may not meet."""
+_NOT_AN_ANSWER = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What the library raises on a body that is no JSON, is nested too deeply, or has another form than its own."""
 
 
 class Endpoint:
@@ -81,7 +85,7 @@ class Endpoint:
                 raise ChatError("unreachable", self._safe(error.__cause__ or error)) from None
             except openai.APIStatusError as error:
                 raise self._refusal(error, request.model) from None
-            except (openai.OpenAIError, ValueError) as error:  # ValueError: the body is not JSON
+            except (openai.OpenAIError, *_NOT_AN_ANSWER) as error:
                 raise ChatError("malformed_response", self._safe(error)) from None
         return self._reply(completion)
 
@@ -103,13 +107,13 @@ class Endpoint:
         try:
             choice = completion.choices[0]
             text, cut = choice.message.content, choice.finish_reason == "length"
-        except (AttributeError, IndexError, TypeError):
+        except (AttributeError, LookupError, TypeError):
             raise ChatError("malformed_response", "the server's answer holds no message") from None
         if not isinstance(text, str):
             raise ChatError("malformed_response", "the server's answer holds no text")
         usage = getattr(completion, "usage", None)
         counts = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
-        return ChatReply(text, Usage(*(count if isinstance(count, int) else 0 for count in counts)), cut)
+        return ChatReply(text, Usage(*(count if _is_count(count) else 0 for count in counts)), cut)
 
     def _refusal(self, error: APIStatusError, model: str) -> ChatError | UserError:
         status, detail = error.status_code, self._safe(error)
@@ -121,9 +125,14 @@ class Endpoint:
             return UserError(f"the server knows no such address or model: {detail}", where=self._base_url, fix=fix)
         if status == 429:
             return ChatError("rate_limited", detail)
-        return ChatError("server_error" if status >= 500 else "refused_request", f"{status}: {detail}")
+        passes = status >= 500 or status in _MAY_PASS
+        return ChatError("server_error" if passes else "refused_request", f"{status}: {detail}")
 
     def _safe(self, error: BaseException) -> str:
         """The error's text, short, and without the key: some servers repeat it."""
         text = str(error) or type(error).__name__
         return (text.replace(self._key, "***") if self._key else text)[:_DETAIL_LIMIT]
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62

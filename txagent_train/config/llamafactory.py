@@ -146,11 +146,11 @@ class _Converter:
             self._set("model.revision", self.settings["model_revision"])
         if self.settings.get("bf16") or self.settings.get("pure_bf16"):
             self._set("model.dtype", "bfloat16")
-        kernels = {"fa2": "flash_attention_2", "sdpa": "sdpa", "auto": "sdpa", "disabled": "eager"}
+        kernels = {"fa2": "flash_attention_2", "sdpa": "auto", "auto": "auto", "disabled": "eager"}
         kernel = str(self.settings.get("flash_attn", "auto"))
         if kernel not in kernels:
-            self.notes["flash_attn"] = f"{kernel} is not known here; sdpa is used"
-        self._set("model.attn_implementation", kernels.get(kernel, "sdpa"))
+            self.notes["flash_attn"] = f"{kernel} is not known here; auto is used"
+        self._set("model.attn_implementation", kernels.get(kernel, "auto"))
         self._set("model.gradient_checkpointing", not self.settings.get("disable_gradient_checkpointing", False))
         bits = self.settings.get("quantization_bit")
         if bits == 4:
@@ -199,11 +199,14 @@ class _Converter:
 
     def _batch(self) -> None:
         rows = self.settings["per_device_train_batch_size"]
-        self._set("train.rows_per_forward", rows)
+        if self.recipe["model"]["attn_implementation"] == "flash_attention_2":  # it takes no mask of a trie
+            self._set("train.packing", "none")
+            self._set("train.rows_per_forward", rows)
         self._set("train.traces_per_step", rows * self.settings["gradient_accumulation_steps"])
         self.notes["per_device_train_batch_size"] = (
             "train.traces_per_step is it times gradient_accumulation_steps, for one device: multiply by the number of "
-            "devices that the run was made for; it does not change with the number here"
+            "devices that the run was made for; it does not change with the number here. How much a device computes at "
+            "once is train.row_tokens (with train.packing none: train.rows_per_forward)"
         )
         epochs = self.settings["num_train_epochs"]
         self._set("train.epochs", math.ceil(epochs))

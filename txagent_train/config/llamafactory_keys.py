@@ -87,7 +87,7 @@ OPTIMIZERS = {
     "paged_adamw_8bit": "paged_adamw_8bit",
 }
 
-_PACKING = "samples share no row here; it changes the speed, never the loss"
+_PACKING = "rows are always shared, by tries (see train.packing); here that changes the speed, never the loss"
 _OVERWRITE = "a run directory that holds another run is never overwritten"
 _LAUNCH = "how processes start and shard is said when a run is launched, not in its recipe"
 _EVALUATION = "held-out loss is the same for any batch size; it is measured where data.eval names files"

@@ -26,7 +26,7 @@ KINDS: Mapping[str, type[SftRecipe]] = {"sft": SftRecipe}
 FREE_ON_RESUME = {
     "model": {"gradient_checkpointing"},
     "data": {"prepared_dir", "workers"},
-    "train": {"rows_per_forward", "packing", "eval_every", "save_every", "keep_last"},
+    "train": {"rows_per_forward", "packing", "row_tokens", "eval_every", "save_every", "keep_last"},
 }
 RESUMED_SECTIONS = ("kind", "seed", "model", "adapter", "wire", "data", "train")
 

@@ -24,14 +24,16 @@ class ModelSection(Section):
     """The base model.
 
     ``name_or_path`` is ``embedded:NAME`` (a model that comes with a package), a Hugging Face id or a local folder.
-    ``dtype: auto`` means bfloat16 on a GPU and float32 on a CPU. ``quantization: nf4`` is QLoRA: it needs a GPU
-    and bitsandbytes.
+    ``dtype: auto`` means bfloat16 on a GPU and float32 on a CPU. ``attn_implementation: auto`` is sdpa, or with
+    ``train.packing: trie`` what is made for tries (packing.attention); sdpa and eager compute tries with a mask of all
+    pairs of tokens, which only short rows have memory for. ``quantization: nf4`` is QLoRA: it needs a GPU and
+    bitsandbytes.
     """
 
     name_or_path: str
     revision: str | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    attn_implementation: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    attn_implementation: Literal["auto", "sdpa", "flash_attention_2", "eager"] = "auto"
     quantization: Literal["none", "nf4"] = "none"
     gradient_checkpointing: bool = False
 
@@ -94,15 +96,18 @@ class AdapterSection(Section):
 
 
 class WireSection(Section):
-    """How messages become tokens: frame x call syntax x how a trace ends.
+    """How messages become tokens: frame x call syntax x how a trace ends x where found tools stand.
 
     ``frame: auto`` takes the frame whose control tokens the tokenizer has. ``finish: call`` ends a trace with a
-    Finish call; ``text`` with a plain message.
+    Finish call; ``text`` with a plain message. ``tool_delivery`` is where the tools stand that Tool_RAG returned:
+    ``prompt`` appends them to the list of tools in the head of later prompts, as TxAgent does; ``result`` leaves the
+    list as it is and puts them into the result of the call, so that each prompt goes on from the one before.
     """
 
     frame: Literal["auto", "llama3", "chatml"] = "auto"
     syntax: Literal["txagent", "hermes"] = "txagent"
     finish: Literal["call", "text"] = "call"
+    tool_delivery: Literal["prompt", "result"] = "prompt"
 
 
 class SourceSection(Section):
@@ -202,20 +207,22 @@ class DataSection(Section):
 class TrainSection(Section):
     """The optimization. One optimizer step is over ``traces_per_step`` traces.
 
-    ``rows_per_forward`` samples go through the model at once on one device: it changes speed and memory, never
-    the loss. With ``packing: trie`` it is so many traces: the steps of a trace go through as one trie of tokens, in
-    which what they have in common is computed once; the loss is the same (packing.trie). ``eval_every`` and
-    ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at the end, and held-out data is
-    evaluated once before training. ``max_steps`` ends the run early; beyond the end of the last epoch it changes
-    nothing. ``check_retention`` measures before and after training how well the model predicts answers to general
-    instructions, which come with the package.
+    ``packing: trie``: the samples of a trace go through the model as one trie of tokens, in which what they have in
+    common is computed once. A device computes one row at once, filled with tries up to ``row_tokens``, which is what
+    fits into its memory (null: data.max_length); a trace that is longer is split between samples. ``packing: none``:
+    each sample by itself, ``rows_per_forward`` at once. All of this changes speed and memory, never the loss.
+    ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at the end, and
+    held-out data is evaluated once before training. ``max_steps`` ends the run early; beyond the end of the last epoch
+    it changes nothing. ``check_retention`` measures before and after training how well the model predicts answers to
+    general instructions, which come with the package.
     """
 
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1)
     traces_per_step: int = Field(default=16, ge=1)
     rows_per_forward: int = Field(default=1, ge=1)
-    packing: Literal["none", "trie"] = "none"
+    packing: Literal["none", "trie"] = "trie"
+    row_tokens: int | None = Field(default=None, ge=1)
     # TxAgent's paper names no learning rate; this is alignment-handbook's for LoRA, which it builds on.
     learning_rate: Number = Field(default=2.0e-4, gt=0.0)
     lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
@@ -228,6 +235,18 @@ class TrainSection(Section):
     save_every: int | None = Field(default=None, ge=1)
     keep_last: int = Field(default=2, ge=1)
     check_retention: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainSection:
+        one_row = "with packing trie a forward pass is one row: set row_tokens to what fits into it, or packing to none"
+        no_row = "belongs to packing trie; with packing none, rows_per_forward says how much is computed at once"
+        raise_conflicts(
+            [
+                (self.packing == "trie" and self.rows_per_forward > 1, "rows_per_forward", one_row),
+                (self.packing == "none" and self.row_tokens is not None, "row_tokens", no_row),
+            ]
+        )
+        return self
 
 
 class TrackingSection(Section):
@@ -272,7 +291,7 @@ class SftRecipe(Section):
                 (
                     self.train.packing == "trie" and self.model.attn_implementation == "flash_attention_2",
                     "train.packing",
-                    "flash_attention_2 takes no mask of a trie; use sdpa",
+                    "flash_attention_2 takes no mask of a trie; use auto",
                 ),
                 (
                     self.train.eval_every is not None and not self.data.eval,

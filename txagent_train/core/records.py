@@ -337,7 +337,8 @@ class DataKind(StrEnum):
 class StepExample:
     """One supervised sample: everything before step ``step_index`` is input, that step is the output.
 
-    ``tools`` is the ordered list of tools the step sees; the wire format adds Finish and places Tool_RAG.
+    ``tools`` are the tools the step sees, in order; the wire format adds Finish and places Tool_RAG. In ``trace`` the
+    ``tools_added`` of a step are those that it brought into view, each once and in this order (data.decompose).
     """
 
     trace: Trace

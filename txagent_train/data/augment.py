@@ -2,8 +2,9 @@
 
     trace ──withheld──> ──virtual──> Tool_RAG calls ──candidates──> distractors ──versions──> new names ──> Augmented
 
-All of it is drawn from (seed, epoch, trace id), so it is the same whichever process does it, and another one in every
-epoch. Chat has no tools and stays as it is.
+Nothing that is added names a withheld tool, for specs and versions that do are not chosen: a trace that passed
+``check_shown`` names none when it is augmented. All is drawn from (seed, epoch, trace id), so it is the same whichever
+process does it, and another one in every epoch. Chat has no tools and stays as it is.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Self
 
 from txagent_train.config.sft import AugmentSection
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import TOOL_RAG, JsonObject, Trace
+from txagent_train.core.records import TOOL_RAG, DataKind, JsonObject, ToolSpec, Trace
 from txagent_train.data.ablation import tools_left_out
 from txagent_train.data.candidates import Neighbours, Pool, distractors
+from txagent_train.data.checks import kind_of
 from txagent_train.data.decompose import is_trained
 from txagent_train.data.mentions import SPECIAL_TOOLS
 from txagent_train.data.renaming import Renaming
 from txagent_train.data.rewrites import RewriteSet
+from txagent_train.data.specs import SpecCache
 from txagent_train.data.toolbox import Toolbox
-from txagent_train.data.versions import SpecCache, choose_versions
+from txagent_train.data.versions import choose_versions
 from txagent_train.data.virtual import RAG_TOOL, with_virtual_calls
 from txagent_train.data.withheld import Withheld
 from txagent_train.tracking.files import file_sha256
@@ -35,6 +38,11 @@ OUTSIDE_FRACTION = "tool_outside_fraction"
 """The same for tools that data.ablation.tool_fraction leaves out."""
 NOT_IN_TOOLBOX = "tool_not_in_toolbox"
 """The same for tools that are in no toolbox."""
+
+
+def held_out_tools(rewrites: RewriteSet) -> Withheld:
+    """The tools that rewrites hold out of training."""
+    return Withheld(rewrites.held_out_tools, HELD_OUT, "which is held out of training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +78,16 @@ class Augmenter:
     withheld: tuple[Withheld, ...] = ()
     fingerprint: JsonObject = field(default_factory=dict)
     _pool: Pool = field(init=False, repr=False, compare=False)
-    _specs: SpecCache = field(init=False, repr=False, compare=False, default_factory=SpecCache)
+    _rag: ToolSpec = field(init=False, repr=False, compare=False)
+    _specs: SpecCache = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        hidden = SPECIAL_TOOLS.union(*(item.names for item in self.withheld))
-        tools = {name: spec for name, spec in self.toolbox.by_name.items() if name not in hidden}
+        specs = SpecCache(self.withheld)
+        shown = {name: spec for name, spec in self.toolbox.by_name.items() if specs.may_show(spec)}
+        tools = {name: spec for name, spec in shown.items() if name not in SPECIAL_TOOLS}
+        object.__setattr__(self, "_specs", specs)
         object.__setattr__(self, "_pool", Pool(tools, self.neighbours))
+        object.__setattr__(self, "_rag", shown.get(TOOL_RAG, RAG_TOOL))
 
     @classmethod
     def of(cls, section: AugmentSection, *, tool_fraction: float = 1.0, seed: int = 0) -> Self:
@@ -98,7 +110,7 @@ class Augmenter:
         near = Neighbours() if section.neighbours is None else Neighbours.read(section.neighbours, toolbox)
         outside = tools_left_out(toolbox.by_name, tool_fraction, seed)
         withheld = (
-            Withheld(rewrites.held_out_tools, HELD_OUT, "which is held out of training"),
+            held_out_tools(rewrites),
             Withheld(outside, OUTSIDE_FRACTION, "which data.ablation.tool_fraction leaves out"),
         )
         files = {"toolbox": section.toolbox, "rewrites": section.rewrites, "neighbours": section.neighbours}
@@ -120,16 +132,26 @@ class Augmenter:
                     )
 
     def check_shown(self, trace: Trace) -> None:
-        """Raise DataError (reason ``held_out_tool`` or ``tool_outside_fraction``) where a withheld tool is used."""
+        """Raise DataError (reason ``held_out_tool`` or ``tool_outside_fraction``) where a withheld tool is used.
+
+        Also where one is named in a way that cannot be hidden; chat may name what can be an ordinary word.
+        """
+        hidden = self._hidden(trace)
         for withheld in self.withheld:
-            withheld.check(trace)
+            withheld.check(hidden, words=kind_of(trace) is not DataKind.CHAT)
+
+    def _hidden(self, trace: Trace) -> Trace:
+        for withheld in self.withheld:
+            trace = withheld.hide(trace)
+        return trace
 
     def augment(self, trace: Trace, *, seed: int, epoch: int) -> Augmented:
         """The trace as it is trained on in an epoch; it must have passed ``check_shown``."""
+        hidden = self._hidden(trace)
         counts: Counter[str] = Counter()
-        for withheld in self.withheld:
-            counts["tools_hidden"] += withheld.count(trace)
-            trace = withheld.hide(trace)
+        if hidden is not trace:
+            counts["tools_hidden"] = sum(1 for _ in trace.tools()) - sum(1 for _ in hidden.tools())
+            trace = hidden
         rng = random.Random(f"augment:{seed}:{epoch}:{trace.id}")
         has_tools = bool(trace.initial_tools) or any(step.calls or step.tools_added for step in trace.steps)
         if not has_tools or rng.random() >= self.settings.share:
@@ -147,8 +169,7 @@ class Augmenter:
         """The trace with virtual calls and distractors."""
         settings = self.settings
         if rng.random() < settings.virtual_share:
-            rag = self.toolbox.by_name.get(TOOL_RAG, RAG_TOOL)
-            trace, counts["virtual_calls"] = with_virtual_calls(trace, self._pool, rng, rag=rag)
+            trace = with_virtual_calls(trace, self._pool, rng, rag=self._rag, counts=counts)
         added = distractors(trace, self._pool, rng, n_random=settings.n_random, n_hard=settings.n_hard)
         counts["distractors"] = len(added)
         return replace(trace, initial_tools=(*trace.initial_tools, *added)) if added else trace

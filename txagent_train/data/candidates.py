@@ -14,9 +14,10 @@ from typing import Self
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import TOOL_RAG, ToolSpec, Trace
-from txagent_train.data.mentions import SPECIAL_TOOLS, strings
+from txagent_train.data.mentions import SPECIAL_TOOLS
 from txagent_train.data.strict_json import strict_loads
 from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.toollists import listed_names
 
 _FIX = "make the file anew from this toolbox"
 
@@ -97,7 +98,7 @@ def taken_names(trace: Trace) -> set[str]:
         taken.update(call.name for call in step.calls)
         for result in step.results:
             if result.call_index is not None and step.calls[result.call_index].name == TOOL_RAG:
-                taken.update(strings(result.content))
+                taken.update(listed_names(result.content))
     return taken
 
 

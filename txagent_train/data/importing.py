@@ -168,7 +168,7 @@ def write_traces(
     """
     check_free(out, overwrite=overwrite)
     side, chat_out = dropped_path(out), chat_path(out)
-    over_side = overwrite or _is_leftover(side, out)
+    over_side = overwrite or is_leftover(side, out)
     check_free(side, overwrite=over_side)
     dropped: Counter[str] = Counter()
     fixes: dict[str, str] = {}
@@ -211,7 +211,7 @@ def write_traces(
     )
 
 
-def _is_leftover(side: Path, out: Path) -> bool:
+def is_leftover(side: Path, out: Path) -> bool:
     """Whether ``side`` is what an import left that accepted nothing: it has the form of one, and no file beside it."""
     if os.path.exists(out) or not os.path.isfile(side):
         return False

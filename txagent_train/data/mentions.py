@@ -1,8 +1,8 @@
 """Names of tools in running text: where they stand in a trace, and how they are found and replaced.
 
-A name is found only as a whole identifier: ``get_dose`` is in "I call get_dose." and not in "get_dose_form". A name
-that is an ordinary word (``search``) is found only in quotation marks or backticks, since the word alone may mean no
-tool.
+A name is found only as a whole: ``get_dose`` is in "I call get_dose." and not in "get_dose_form". A name that may be an
+ordinary word (``search``) is found only where it stands as a tool, since the word alone may mean none: in quotation
+marks or backticks, as a call ("search(q)"), in a list of tools; with a capital (``Search``) also inside a sentence.
 """
 
 from __future__ import annotations
@@ -14,46 +14,119 @@ from functools import lru_cache
 
 from txagent_train.core.records import FINISH, TOOL_RAG, Json, Step, ToolResult, ToolSpec, Trace, UserMessage
 from txagent_train.data.overlong import SUMMARIES
+from txagent_train.data.toollists import told_texts
 
 SPECIAL_TOOLS = frozenset({TOOL_RAG, FINISH, "CallAgent", "DirectResponse", "RequireClarification"})
 """Tools of the agent's loop: their names are part of how it works, so they are never renamed."""
-_IDENTIFIER = re.compile(r"[_\d]|[a-z][A-Z]")
+_ORDINARY = re.compile(r"[A-Za-z][a-z]*|[A-Z]+")
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+"""Scripts without spaces, or that write endings on to foreign words: a name ends where their letters begin."""
+_LETTER = rf"[^\W{_UNSPACED}]"
+_BEGIN = rf"(?:(?<!{_LETTER})|(?<=\\[nrt]))"  # "\n" as JSON has it in a text is no letter of a name either
+_END = rf"(?!{_LETTER})"
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_ENTRY = r"(?:^|(?<=[\n,])|(?<=[,:;|*\u2022] )|(?<=\n- )|(?<=^- )|(?<=\d[.)] ))"
+_ENTRY_END = r"(?=\s*(?:[,:;|\n(]|\.?\s*$|\.\n)| [-\u2013\u2014] )"
+_RUN = re.compile(r"(?:\\[nrt])?([a-z0-9_]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a name is replaced with; only in quotation marks where it is an ordinary word (``quoted``)."""
+    """What a name is replaced with; only where it stands as a tool if it may be an ordinary word (``quoted``)."""
 
     new: str
     quoted: bool
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a name can be told from an ordinary word: it has an underscore, a digit or a capital inside."""
-    return _IDENTIFIER.search(name) is not None
+    """Whether a name can be told from an ordinary word: that has ASCII letters alone, none, one or all capital."""
+    return _ORDINARY.fullmatch(name) is None
 
 
-def count_mentions(text: str, name: str, *, quoted: bool) -> int:
-    """How often a name is in a text, as a whole; ``quoted``: only those in quotation marks."""
-    return len(_pattern(((name, quoted),)).findall(text)) if name in text else 0
+def count_mentions(text: str, name: str, *, quoted: bool, listed: bool = False, any_case: bool = False) -> int:
+    """How often a name is in a text, as a whole.
+
+    Args:
+        quoted: only where it stands as a tool.
+        listed: the text may be a list of tools.
+        any_case: in other letter case too.
+    """
+    if not any_case and name not in text:
+        return 0
+    return sum(1 for _ in _pattern(((name, quoted),), listed, any_case).finditer(text))
 
 
-def replace_words(text: str, words: Mapping[str, Word]) -> tuple[str, int]:
+def is_in_other_case(text: str, name: str) -> bool:
+    """Whether a text has a name in other letters, large or small, than it is written in."""
+    if text.casefold().count(name.casefold()) == text.count(name):
+        return False
+    counts = (count_mentions(text, name, quoted=False, any_case=any_case) for any_case in (True, False))
+    return next(counts) > next(counts)
+
+
+def replace_words(text: str, words: Mapping[str, Word], *, listed: bool = False) -> tuple[str, int]:
     """The text with every word replaced at once, and how many were; of two that overlap, the longer one is meant."""
     found = [(name, word.quoted) for name, word in words.items() if name in text]
     if not found:
         return text, 0
     found.sort(key=lambda item: (-len(item[0]), item[0]))
-    return _pattern(tuple(found)).subn(lambda match: words[match[0]].new, text)
+    return _pattern(tuple(found), listed, False).subn(lambda match: words[match[0]].new, text)
 
 
 @lru_cache(maxsize=4096)  # traces use the same few tools again and again
-def _pattern(names: tuple[tuple[str, bool], ...]) -> re.Pattern[str]:
-    parts = []
-    for name, quoted in names:
-        before, after = (r"(?<=[\"'`])", r"(?=[\"'`])") if quoted else (r"(?<!\w)", r"(?!\w)")
-        parts.append(f"{before}{re.escape(name)}{after}")
-    return re.compile("|".join(parts))
+def _pattern(names: tuple[tuple[str, bool], ...], listed: bool, any_case: bool) -> re.Pattern[str]:
+    return re.compile("|".join(_one(name, quoted, listed, any_case) for name, quoted in names))
+
+
+def _one(name: str, quoted: bool, listed: bool, any_case: bool) -> str:
+    exact = re.escape(name)
+    free = f"(?i:{exact})" if any_case else exact
+    if not quoted:
+        return f"{_BEGIN}{free}{_END}"
+    ways = [rf"(?<=[{_QUOTES}]){free}(?=[{_QUOTES}\\])", rf"{_BEGIN}{free}(?=\((?!e?s\)))"]  # not "dose(s)"
+    if len(name) > 1 and name.isupper():
+        ways.append(f"{_BEGIN}{exact}{_END}")
+    elif name[0].isupper():
+        ways.append(rf"(?<=[\w,;)] ){exact}{_END}")
+    if listed:
+        ways.append(f"{_ENTRY}{free}{_ENTRY_END}")
+    return "|".join(ways)
+
+
+# ---- many names at once ----
+
+
+def runs(text: str) -> list[str]:
+    """The small letters, digits and underscores of a text as they stand together; what is no name is soon told."""
+    return _RUN.findall(text.casefold())
+
+
+@lru_cache(maxsize=65536)
+def key_of(name: str) -> str:
+    """A run that every text has which names this, in any letter case; "" where there is none."""
+    return max(re.findall(r"[a-z0-9_]+", name.casefold()), key=len, default="")
+
+
+class Names:
+    """Finds any of many names in a text, in any letter case, in a time that does not grow with their number."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_key: dict[str, list[str]] = {}
+        for name in sorted(names):
+            self._by_key.setdefault(key_of(name), []).append(name)
+
+    def may_be_in(self, text: str) -> bool:
+        """Whether a text may have one of them: a quick look, which only its No is sure of."""
+        return "" in self._by_key or not self._by_key.keys().isdisjoint(runs(text))
+
+    def first(self, text: str, *, words: bool = True) -> str | None:
+        """One of the names that the text has; ``words``: also of those that may be ordinary words."""
+        for key in sorted(self._by_key.keys() & {"", *runs(text)}):
+            for name in self._by_key[key]:
+                identifier = is_identifier(name)
+                if (identifier or words) and count_mentions(text, name, quoted=not identifier, any_case=True):
+                    return name
+        return None
 
 
 # ---- where names stand in a trace ----
@@ -74,15 +147,20 @@ def own_texts(step: Step) -> Iterator[str]:
             yield from strings(call.arguments)
 
 
-def agent_texts(trace: Trace) -> Iterator[str]:
-    """What the model wrote, and what its loop told it about tools: names in it are names of tools."""
+def model_texts(trace: Trace) -> Iterator[str]:
+    """What the model wrote, and summaries of what tools told it."""
     yield trace.answer or ""
     yield from strings(trace.metadata.get(SUMMARIES))
     for step in trace.steps:
         yield from own_texts(step)
+
+
+def told_about_tools(trace: Trace) -> Iterator[str]:
+    """What the loop told the model about tools, text by text: names in it are names of tools."""
+    for step in trace.steps:
         for result in step.results:
             if is_about_tools(step, result):
-                yield from strings(result.content)
+                yield from told_texts(result.content)
 
 
 def prompt_texts(trace: Trace) -> Iterator[str]:
@@ -108,6 +186,13 @@ def world_texts(trace: Trace, names: Collection[str]) -> Iterator[str]:
 def spec_text(spec: ToolSpec) -> str:
     """All that a spec says: a tool may name another one."""
     return joined((spec.description, *strings(spec.parameters)))
+
+
+def reads_alike(one: ToolSpec, other: ToolSpec) -> bool:
+    """Whether two specs are the same to a model, wherever they were read from."""
+    return one is other or (
+        (one.name, one.description) == (other.name, other.description) and one.parameters == other.parameters
+    )
 
 
 def strings(value: Json) -> Iterator[str]:

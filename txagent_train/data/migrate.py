@@ -7,7 +7,6 @@ Arguments are left as they were recorded, and those that do not fit the new spec
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import TOOL_RAG, Json, JsonObject, Step, ToolSpec, Trace
+from txagent_train.core.records import TOOL_RAG, JsonObject, Step, ToolSpec, Trace
 from txagent_train.data.checks import check_call
 from txagent_train.data.importers import AUTO, resolved_format
 from txagent_train.data.importing import write_traces
@@ -23,8 +22,8 @@ from txagent_train.data.loading import Policies, read_numbered
 from txagent_train.data.mentions import SPECIAL_TOOLS, Word, is_identifier
 from txagent_train.data.reading import read_document
 from txagent_train.data.renaming import Change, Renaming
-from txagent_train.data.strict_json import strict_loads
 from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.toollists import listed_names, without
 
 Direction: TypeAlias = Literal["v1", "v0"]
 """The version that traces are migrated to: v1 has the new names of a map, v0 the old ones."""
@@ -164,34 +163,10 @@ def _is_search(step: Step, index: int | None) -> bool:
 
 
 def _returned(step: Step) -> Iterator[str]:
-    """The names that Tool_RAG returned."""
+    """What Tool_RAG returned, as far as it may be a name."""
     for result in step.results:
         if _is_search(step, result.call_index):
-            yield from _names(_decoded(result.content))
-
-
-def _names(value: Json) -> Iterator[str]:
-    """The names in what Tool_RAG returned: texts of a list, and the ``name`` of an object."""
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, str) and item is not value:
-            yield item
-        elif isinstance(item, list):
-            yield from _names(item)
-        elif isinstance(item, dict):
-            if isinstance(name := item.get("name"), str):
-                yield name
-            yield from (name for inner in item.values() if isinstance(inner, (list, dict)) for name in _names(inner))
-
-
-def _decoded(content: Json) -> Json:
-    """JSON that a tool gave as text, as JSON; anything else as it is."""
-    if isinstance(content, str) and content.lstrip().startswith(("[", "{")):
-        try:
-            value: Json = strict_loads(content)
-        except ValueError:
-            return content
-        return value
-    return content
+            yield from listed_names(result.content)
 
 
 def _without(trace: Trace, names: set[str]) -> Trace:
@@ -204,7 +179,7 @@ def _without(trace: Trace, names: set[str]) -> Trace:
     for turn in trace.turns:
         if isinstance(turn, Step):
             results = tuple(
-                replace(result, content=_pruned(result.content, names))
+                replace(result, content=without(result.content, names.__contains__))
                 if _is_search(turn, result.call_index)
                 else result
                 for result in turn.results
@@ -212,27 +187,6 @@ def _without(trace: Trace, names: set[str]) -> Trace:
             turn = replace(turn, tools_added=kept(turn.tools_added), results=results)
         turns.append(turn)
     return replace(trace, initial_tools=kept(trace.initial_tools), turns=tuple(turns))
-
-
-def _pruned(content: Json, names: set[str]) -> Json:
-    decoded = _decoded(content)
-    new = _prune(decoded, names)
-    if new == decoded:
-        return content
-    return json.dumps(new) if isinstance(content, str) else new
-
-
-def _prune(value: Json, names: set[str]) -> Json:
-    if isinstance(value, list):
-        return [_prune(item, names) for item in value if not _is_of(item, names)]
-    if isinstance(value, dict):
-        return {key: _prune(item, names) for key, item in value.items()}
-    return value
-
-
-def _is_of(item: Json, names: set[str]) -> bool:
-    name = item.get("name") if isinstance(item, dict) else item
-    return isinstance(name, str) and name in names
 
 
 # ---- files ----

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from txagent_train.core.records import JsonObject
 
-_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keys that hold schemas by name."""
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_SINGLE = (
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+"""Keys that hold lists of schemas."""
+SINGLE = (
     *("not", "if", "then", "else", "items", "additionalItems", "unevaluatedItems", "contains"),
     *("additionalProperties", "unevaluatedProperties", "propertyNames", "contentSchema"),
 )
+"""Keys that hold one schema."""
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 """Keys whose schemas are about the same value as the schema that holds them."""
 _DEFINITIONS = ("$defs", "definitions")
-_ALL = (*_BY_NAME, *_LISTS, *_SINGLE)
+_ALL = (*BY_NAME, *LISTS, *SINGLE)
 _APPLIED = tuple(key for key in _ALL if key not in _DEFINITIONS)
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _REFERENCES = ("$ref", "$dynamicRef")
@@ -40,15 +42,27 @@ class References:
 
 
 def references_of(schema: Any) -> References:
-    """Follow every reference of a schema."""
+    """Follow every reference of a schema, in time that grows with its size."""
     graph = _Graph(schema)
     out = References(unresolved=graph.unresolved)
+    in_place, applied = graph.circles(_IN_PLACE), graph.circles(_APPLIED)
     for node, reference, target in graph.followed():
-        if graph.reaches(target, node, _IN_PLACE):
+        # A reference comes back to itself where both of its ends are in one circle.
+        if in_place[id(node)] == in_place.get(id(target)):
             out.circular.append(reference)
-        elif graph.reaches(target, node, _APPLIED):
+        elif applied[id(node)] == applied.get(id(target)):
             out.recursive.append(reference)
     return out
+
+
+def schemas_in(schema: Any) -> Iterator[JsonObject]:
+    """A schema and all that stand in it, without those that only a reference finds."""
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            yield node
+            stack.extend(_children(node, _ALL))
 
 
 class _Graph:
@@ -89,19 +103,51 @@ class _Graph:
             for reference, target in self._targets.get(id(node), ()):
                 yield node, reference, target
 
-    def reaches(self, start: Any, goal: JsonObject, keys: tuple[str, ...]) -> bool:
-        """Whether one comes from a schema to another over references and what stands under ``keys``."""
-        seen: set[int] = set()
-        stack = [start]
-        while stack:
-            node = stack.pop()
-            if node is goal:
-                return True
-            if isinstance(node, dict) and id(node) not in seen:
-                seen.add(id(node))
-                stack.extend(_children(node, keys))
-                stack.extend(target for _, target in self._targets.get(id(node), ()))
-        return False
+    def circles(self, keys: tuple[str, ...]) -> dict[int, int]:
+        """The number of the circle of each schema, over references and what stands under ``keys``.
+
+        Two schemas have one number where each can be reached from the other.
+        """
+
+        def following(node: int) -> Iterator[int]:
+            schema = self._nodes[node]
+            found = [*_children(schema, keys), *(target for _, target in self._targets.get(node, ()))]
+            return (id(item) for item in found if isinstance(item, dict))
+
+        return _components(self._nodes, following)
+
+
+def _components(nodes: Iterable[int], following: Callable[[int], Iterator[int]]) -> dict[int, int]:
+    """The strongly connected components of a graph (Tarjan 1972), without recursion: schemas may be deep."""
+    order: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    component: dict[int, int] = {}
+    open_nodes: list[int] = []
+    for root in nodes:
+        if root in order:
+            continue
+        path = [(root, following(root))]
+        order[root] = lowest[root] = len(order)
+        open_nodes.append(root)
+        while path:
+            node, rest = path[-1]
+            after = next(rest, None)
+            if after is None:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
+                if lowest[node] == order[node]:
+                    member = -1
+                    while member != node:
+                        member = open_nodes.pop()
+                        component[member] = order[node]
+            elif after not in order:
+                order[after] = lowest[after] = len(order)
+                open_nodes.append(after)
+                path.append((after, following(after)))
+            elif after not in component:
+                lowest[node] = min(lowest[node], order[after])
+    return component
 
 
 def _children(node: JsonObject, keys: tuple[str, ...]) -> Iterator[Any]:
@@ -109,11 +155,11 @@ def _children(node: JsonObject, keys: tuple[str, ...]) -> Iterator[Any]:
     for key, value in node.items():
         if key not in keys:
             continue
-        if key in _BY_NAME and isinstance(value, dict):
+        if key in BY_NAME and isinstance(value, dict):
             yield from value.values()
-        elif key in _LISTS and isinstance(value, list):
+        elif key in LISTS and isinstance(value, list):
             yield from value
-        elif key in _SINGLE:
+        elif key in SINGLE:
             yield value
 
 

@@ -1,13 +1,15 @@
 """Other names for the tools of a trace, everywhere in it, and the way back.
 
-    initial_tools, tools_added      the rewritten spec, and mentions of other tools in it
+    initial_tools, tools_added      the rewritten spec, and mentions of other tools in its descriptions
     calls                           the name, and the names of the arguments
-    results about tools             names in any JSON structure, specs, mentions in text
+    results about tools             names and specs in any form (data.toollists), mentions in text
     results of ordinary tools       a text that is a name as a whole; never a word of a longer text
     thought, reasoning, summary, raw_output, answer     mentions (data.mentions)
 
 What the user, the system prompt and the tools say is left as it is: data.versions renames no tool that is named there.
 Nested traces (ToolResult.sub_trace) are left too, for they are never shown to the model.
+
+The way back gives the same trace; only a text that holds JSON may come back with other white space and escapes.
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txagent_train.core.records import Json, JsonObject, Step, ToolCall, ToolResult, ToolSpec, Trace
-from txagent_train.data.mentions import SPECIAL_TOOLS, Word, is_about_tools, replace_words, spec_text
+from txagent_train.data.mentions import SPECIAL_TOOLS, Word, is_about_tools, replace_words
 from txagent_train.data.overlong import SUMMARIES
+from txagent_train.data.toollists import SCHEMA_KEYS, name_of, unpacked
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One tool as it was and as it becomes; ``arguments`` are the names of its arguments, old to new.
 
-    Also of a tool that keeps its name, where its spec says other things, or mentions a tool that is renamed. ``text``
-    is all that the new spec says.
+    Also of a tool that keeps its name, where its spec says other things, or mentions a tool that is renamed.
     """
 
     old: ToolSpec
     new: ToolSpec
     arguments: Mapping[str, str]
-    text: str = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", spec_text(self.new))
+    def arguments_of(self, call: ToolCall) -> JsonObject:
+        """The arguments of a call under their new names."""
+        return {self.arguments.get(name, name): value for name, value in call.arguments.items()}
 
     @property
     def inverse(self) -> Change:
@@ -63,7 +65,8 @@ class Renaming:
         """The renaming that undoes this one."""
         return Renaming(
             {change.new.name: change.inverse for change in self.changes.values()},
-            {word.new: Word(old, word.quoted) for old, word in self.words.items()},
+            # No new name was there before, so each is one that was put there.
+            {word.new: Word(old, quoted=False) for old, word in self.words.items()},
         )
 
     def apply(self, trace: Trace, counts: Counter[str] | None = None) -> Trace:
@@ -119,41 +122,43 @@ class _Pass:
         change = self._changes.get(call.name)
         if change is None:
             return call
-        arguments = {change.arguments.get(name, name): value for name, value in call.arguments.items()}
-        return ToolCall(change.new.name, arguments)
+        return ToolCall(change.new.name, change.arguments_of(call))
 
     def _result(self, step: Step, result: ToolResult) -> ToolResult:
         about_tools = is_about_tools(step, result)
         content = self._about_tools(result.content) if about_tools else _whole(result.content, self._sure)
         return result if content == result.content else replace(result, content=content)
 
-    def _about_tools(self, value: Json) -> Json:
-        """A JSON value in which any text may be or mention a name."""
+    def _about_tools(self, value: Any) -> Any:
+        """A value in which any text may be or mention a name, or hold such a value as text."""
         if isinstance(value, str):
-            return self._named(value)
-        if isinstance(value, list):
-            return [self._about_tools(item) for item in value]
+            packed = unpacked(value)
+            if packed is None:
+                return self._named(value)
+            new = self._about_tools(packed.value)
+            return value if new == packed.value else packed.pack(new)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._about_tools(item) for item in value)
         if not isinstance(value, dict):
             return value
-        name = value.get("name")
-        change = self._changes.get(name) if isinstance(name, str) else None
+        change = self._changes.get(name_of(value) or "")
         if change is not None:
             return {key: self._of_spec(key, item, change) for key, item in value.items()}
         return {self._named(key): self._about_tools(item) for key, item in value.items()}
 
-    def _of_spec(self, key: str, value: Json, change: Change) -> Json:
+    def _of_spec(self, key: str, value: Any, change: Change) -> Any:
         """One field of a spec that stands in a result."""
         if key == "description" and value == change.old.description:
             return change.new.description
-        if key in ("parameters", "parameter") and isinstance(value, dict):
+        if key in SCHEMA_KEYS and isinstance(value, dict):
             return change.new.parameters if value == change.old.parameters else _schema(value, change)
         return self._about_tools(value)
 
     def _named(self, text: str) -> str:
-        return self._names.get(text) or self._text(text)
+        return self._names.get(text) or self._text(text, listed=True)
 
-    def _text(self, text: str) -> str:
-        new, count = replace_words(text, self._words)
+    def _text(self, text: str, *, listed: bool = False) -> str:
+        new, count = replace_words(text, self._words, listed=listed)
         if count:
             self._counts["mentions_renamed"] += count
         return new

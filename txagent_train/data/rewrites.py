@@ -7,22 +7,27 @@ version. Types, required, enums, defaults and what is nested in an argument stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject, ToolCall, ToolSpec
+from txagent_train.data.mentions import SPECIAL_TOOLS
 from txagent_train.data.reading import read_jsonl
+from txagent_train.data.schema_names import ArgumentNames, rename_properties
+from txagent_train.data.spelling import MAX_NAME_LENGTH, is_valid_name, text_fault
 from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.toolspecs.reading import REWRITES
 from txagent_train.data.writing import jsonl_writer
 
-KIND = "rewrites"
 _VERSION = 1
 _HEADER = ("kind", "version", "toolbox_hash", "held_out_tools", "writer")
 _RECORD = ("tool", "version", "name", "description", "arguments", "held_out")
 _NOT_REWRITES = "name the file that tools rewrite wrote"
+_ANEW = "make the rewrites anew from this toolbox (tools rewrite)"
+_VALID = f"a name is of ASCII letters, digits and underscores, no keyword, and at most {MAX_NAME_LENGTH} characters"
+_SPECIAL = frozenset(name.casefold() for name in SPECIAL_TOOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,10 @@ class ToolRewrite:
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or not all(argument.name.strip() for argument in self.arguments.values()):
-            raise DataError(f"version {self.version} of tool {self.tool} has an empty name", reason="invalid_rewrite")
-        self._check_one_to_one(self.arguments)
+        # A tool may have an argument without a name, and a version may keep it.
+        if not self.name.strip() or not all(new.name.strip() or new.name == old for old, new in self.arguments.items()):
+            raise DataError(f"{self._title} has an empty name", reason="invalid_rewrite")
+        self._check_one_to_one(())
 
     def spec(self, original: ToolSpec) -> ToolSpec:
         """The tool as this version shows it. The order of the arguments and all that is no text is kept.
@@ -61,20 +67,32 @@ class ToolRewrite:
         ``origin`` is empty: what the original was read from has its name.
 
         Raises:
-            DataError: an argument gets the name of one that the version does not list.
+            DataError: as check_arguments.
         """
         assert original.name == self.tool
-        properties = original.parameters.get("properties")
-        self._check_one_to_one(properties if isinstance(properties, dict) else {})
-        parameters = self._schema(original.parameters)
-        for name, argument in self.arguments.items():
-            if not isinstance(properties, dict) or name not in properties:
-                problem = f"version {self.version} of tool {self.tool} rewrites {name!r}, which the tool does not take"
-                raise DataError(problem, reason="invalid_rewrite", fix="make the rewrites anew from this toolbox")
+        self.check_arguments(ArgumentNames.of(original.parameters))
+        parameters = rename_properties(original.parameters, self._names)
+        for argument in self.arguments.values():
             shown = parameters["properties"][argument.name]
             if isinstance(shown, dict) and shown.get("description", "") != argument.description:
                 parameters["properties"][argument.name] = shown | {"description": argument.description}
         return ToolSpec(self.name, self.description, parameters)
+
+    def check_arguments(self, names: ArgumentNames) -> None:
+        """Check the version against the arguments of its tool.
+
+        Raises:
+            DataError: it lists an argument that the tool does not take, gives one the name of another, or changes names
+                that the tool's schema binds.
+        """
+        unknown = next((name for name in self.arguments if name not in names.own), None)
+        if unknown is not None:
+            problem = f"{self._title} rewrites {unknown!r}, which the tool does not take"
+            raise DataError(problem, reason="invalid_rewrite", fix=_ANEW)
+        self._check_one_to_one(names.known)
+        if names.fixed and any(old != new for old, new in self._names.items()):
+            problem = f"{self._title} renames arguments, but its schema keeps their names: {names.fixed}"
+            raise DataError(problem, reason="invalid_rewrite", fix=_ANEW)
 
     def call(self, call: ToolCall) -> ToolCall:
         """A call of the original as a call of this version; arguments that the version does not list are kept.
@@ -83,13 +101,12 @@ class ToolRewrite:
             DataError: such an argument has the new name of another, so that the way back would be lost.
         """
         assert call.name == self.tool
-        names = {old: argument.name for old, argument in self.arguments.items()}
-        return ToolCall(self.name, self._renamed(call.arguments, names))
+        return ToolCall(self.name, self._renamed(call.arguments, self._names))
 
     def original_call(self, call: ToolCall) -> ToolCall:
         """The inverse of ``call``; raises likewise."""
         assert call.name == self.name
-        names = {argument.name: old for old, argument in self.arguments.items()}
+        names = {new: old for old, new in self._names.items()}
         return ToolCall(self.tool, self._renamed(call.arguments, names))
 
     def _renamed(self, arguments: JsonObject, names: Mapping[str, str]) -> JsonObject:
@@ -100,62 +117,44 @@ class ToolRewrite:
                 raise DataError(problem, reason="argument_collision")
         return {names.get(name, name): value for name, value in arguments.items()}
 
-    def _check_one_to_one(self, properties: Mapping[str, object]) -> None:
+    def _check_one_to_one(self, others: Iterable[str]) -> None:
         names = [argument.name for argument in self.arguments.values()]
-        names += [name for name in properties if name not in self.arguments]
+        names += [name for name in others if name not in self.arguments]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            problem = f"version {self.version} of tool {self.tool} has two arguments named {twice!r}"
-            raise DataError(problem, reason="invalid_rewrite")
+            raise DataError(f"{self._title} has two arguments named {twice!r}", reason="invalid_rewrite")
 
-    def _new_name(self, name: str) -> str:
-        return self.arguments[name].name if name in self.arguments else name
+    @property
+    def _names(self) -> dict[str, str]:
+        return {old: argument.name for old, argument in self.arguments.items()}
 
-    def _schema(self, schema: Any) -> Any:
-        """A schema of the arguments object itself, with its properties renamed wherever it names them."""
-        if isinstance(schema, list):
-            return [self._schema(item) for item in schema]
-        if not isinstance(schema, dict):
-            return schema
-        return {key: self._keyword(key, value) for key, value in schema.items()}
+    @property
+    def _title(self) -> str:
+        return f"version {self.version} of tool {self.tool}"
 
-    def _keyword(self, key: str, value: Any) -> Any:
-        if key in _SAME_OBJECT:
-            return self._schema(value)
-        if key == "required" and isinstance(value, list):
-            return self._names(value)
-        if key in _EXAMPLES:
-            items = value if isinstance(value, list) else [value]
-            renamed = [self._by_name(item) if isinstance(item, dict) else item for item in items]
-            return renamed if isinstance(value, list) else renamed[0]
-        if key in ("properties", "dependentRequired", "dependentSchemas") and isinstance(value, dict):
-            inner = {"dependentRequired": self._names, "dependentSchemas": self._schema}.get(key, self._references)
-            return self._by_name({name: inner(item) for name, item in value.items()})
-        return self._pointer(value) if key == "$ref" else self._references(value)
+    def check_spelling(self) -> None:
+        """Check what no toolbox is needed for: names that every client takes, and texts that every file can hold.
 
-    def _names(self, names: Any) -> Any:
-        if not isinstance(names, list):
-            return names
-        return [self._new_name(name) if isinstance(name, str) else name for name in names]
+        Raises:
+            DataError: says what is wrong.
+        """
+        texts = [self.name, self.description]
+        for old, argument in self.arguments.items():
+            texts += [argument.name, argument.description]
+            if argument.name != old and not is_valid_name(argument.name):
+                raise self._fault(f"names an argument {argument.name!a}: {_VALID}")
+        fault = next(filter(None, map(text_fault, texts)), "")
+        if fault:
+            raise self._fault(f"holds {fault}")
+        if not is_valid_name(self.name):
+            raise self._fault(f"is named {self.name!a}: {_VALID}")
+        if self.tool in SPECIAL_TOOLS or self.name.casefold() in _SPECIAL:
+            raise self._fault(f"is named {self.name}, but tools of the agent's loop keep their names")
+        if self.version < 1:
+            raise self._fault("has a number below 1")
 
-    def _by_name(self, value: JsonObject) -> JsonObject:
-        return {self._new_name(name): item for name, item in value.items()}
-
-    def _references(self, value: Any) -> Any:
-        """A schema of something else, with every ``$ref`` to a property of the tool pointed at its new name."""
-        if isinstance(value, list):
-            return [self._references(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        return {key: self._pointer(item) if key == "$ref" else self._references(item) for key, item in value.items()}
-
-    def _pointer(self, pointer: Any) -> Any:
-        if not isinstance(pointer, str) or not pointer.startswith(_POINTER):
-            return pointer
-        name, slash, rest = pointer.removeprefix(_POINTER).partition("/")
-        plain = name.replace("~1", "/").replace("~0", "~")
-        escaped = self._new_name(plain).replace("~", "~0").replace("/", "~1")
-        return f"{_POINTER}{escaped}{slash}{rest}"
+    def _fault(self, problem: str) -> DataError:
+        return DataError(f"{self._title} {problem}", reason="invalid_rewrite", fix=_ANEW)
 
     def to_json(self) -> JsonObject:
         """The record of the file."""
@@ -188,11 +187,12 @@ class ToolRewrite:
         return cls(value["tool"], version, value["name"], value["description"], read, held_out)
 
 
-_SAME_OBJECT = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
-"""Keys whose schemas are about the same object, and so name its properties too."""
-_EXAMPLES = ("default", "const", "enum", "example", "examples")
-"""Keys that hold whole arguments objects, or lists of them."""
-_POINTER = "#/properties/"
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a version was read."""
+
+    path: str = ""
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,8 @@ class RewriteSet:
     by_tool: Mapping[str, tuple[ToolRewrite, ...]]
     writer: JsonObject = field(default_factory=dict)
     """How they were made: the name of the writer and its settings."""
+    places: Mapping[tuple[str, int], Place] = field(default_factory=dict, repr=False, compare=False)
+    """Where a version was read, by tool and number."""
 
     def __post_init__(self) -> None:
         for tool, versions in self.by_tool.items():
@@ -234,22 +236,46 @@ class RewriteSet:
         )
 
     def check_fits(self, toolbox: Toolbox) -> None:
-        """Refuse a toolbox other than the one that was rewritten.
+        """Refuse a toolbox other than the one that was rewritten, and versions that cannot be of it.
 
         Raises:
-            DataError: reason ``other_toolbox``.
+            DataError: reason ``other_toolbox``; or ``invalid_rewrite`` for a version that has the name of a tool, or an
+                argument that its tool does not take, and for a tool that is held out and not there.
         """
+        unknown = sorted({*self.by_tool, *self.held_out_tools} - toolbox.by_name.keys())
         if self.toolbox_hash != toolbox.hash:
-            unknown = sorted(tool for tool in self.by_tool if tool not in toolbox.by_name)
             detail = f"; it lacks {unknown[0]}" if unknown else "; its descriptions or parameters differ"
             problem = f"these are rewrites for another toolbox{detail}"
             fix = "name the toolbox that was rewritten, or run tools rewrite on this one"
             raise DataError(problem, reason="other_toolbox", fix=fix)
+        if unknown:
+            what = "rewritten" if unknown[0] in self.by_tool else "held out"
+            place = self._place(unknown[0], next((item.version for item in self.by_tool.get(unknown[0], ())), 0))
+            problem = f"{unknown[0]} is {what}, but the toolbox has no such tool"
+            raise DataError(problem, reason="invalid_rewrite", fix=_ANEW).at(path=place.path, line=place.line)
+        taken = {name.casefold(): name for name in toolbox.by_name}
+        for tool, versions in self.by_tool.items():
+            names = ArgumentNames.of(toolbox.by_name[tool].parameters)
+            for rewrite in versions:
+                place = self._place(tool, rewrite.version)
+                if rewrite.name.casefold() in taken:
+                    problem = f"version {rewrite.version} of tool {tool} has the name of a tool of the toolbox"
+                    error = DataError(
+                        f"{problem}, {taken[rewrite.name.casefold()]}", reason="invalid_rewrite", fix=_ANEW
+                    )
+                    raise error.at(path=place.path, line=place.line)
+                try:
+                    rewrite.check_arguments(names)
+                except DataError as fault:
+                    raise fault.at(path=place.path, line=place.line) from None
+
+    def _place(self, tool: str, version: int) -> Place:
+        return self.places.get((tool, version), Place())
 
     def write(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the file; raises as jsonl_writer."""
         header = {
-            "kind": KIND,
+            "kind": REWRITES,
             "version": _VERSION,
             "toolbox_hash": self.toolbox_hash,
             "held_out_tools": sorted(self.held_out_tools),
@@ -266,27 +292,51 @@ class RewriteSet:
         """Read what ``write`` wrote.
 
         Raises:
-            DataError: it cannot be read or is no such file; names file and line.
+            DataError: it cannot be read, is no such file, holds no version, or one that no file should hold (a name
+                that two versions have, or that not every client takes); names file and line.
         """
         records = read_jsonl(path)
         line, header = next(records, (1, {}))
         by_tool: dict[str, list[ToolRewrite]] = {}
+        places: dict[tuple[str, int], Place] = {}
+        lines_of_names: dict[str, int] = {}
         try:
             tools, writer = _read_header(header)
-            for line, record in records:  # noqa: B007 - an error names it
+            for line, record in records:
                 rewrite = ToolRewrite.from_json(record)
+                rewrite.check_spelling()
+                _check_new(rewrite, line, lines_of_names, places)
                 by_tool.setdefault(rewrite.tool, []).append(rewrite)
+                places[rewrite.tool, rewrite.version] = Place(str(path), line)
         except DataError as error:
             raise error.at(path=str(path), line=line) from None
+        if not by_tool:
+            raise DataError("the file holds no version of any tool", reason="no_rewrites", path=str(path), fix=_ANEW)
+        versions = {tool: tuple(rewrites) for tool, rewrites in by_tool.items()}
         try:
-            versions = {tool: tuple(rewrites) for tool, rewrites in by_tool.items()}
-            return cls(header["toolbox_hash"], tools, versions, writer)
+            return cls(header["toolbox_hash"], tools, versions, writer, places)
         except DataError as error:
             raise error.at(path=str(path)) from None
 
 
+def _check_new(
+    rewrite: ToolRewrite, line: int, lines_of_names: dict[str, int], places: Mapping[tuple[str, int], Place]
+) -> None:
+    if (rewrite.tool, rewrite.version) in places:
+        first = places[rewrite.tool, rewrite.version].line
+        problem = (
+            f"tool {rewrite.tool} has two versions of the same number, {rewrite.version}; the first is in line {first}"
+        )
+        raise DataError(problem, reason="invalid_rewrite", fix=_ANEW)
+    # Two names that differ in capitals alone are one to some servers.
+    first = lines_of_names.setdefault(rewrite.name.casefold(), line)
+    if first != line:
+        problem = f"version {rewrite.version} of tool {rewrite.tool} has the name of the version in line {first}"
+        raise DataError(f"{problem}, {rewrite.name}", reason="invalid_rewrite", fix=_ANEW)
+
+
 def _read_header(header: JsonObject) -> tuple[frozenset[str], JsonObject]:
-    if header.get("kind") != KIND:
+    if header.get("kind") != REWRITES:
         raise DataError("this is no file of rewrites", reason="invalid_rewrite", fix=_NOT_REWRITES)
     if header.get("version") != _VERSION:
         problem = f"the rewrites have version {header.get('version')!r}; this is version {_VERSION}"

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from txagent_train.core.codec import tool_to_json
-from txagent_train.core.errors import DataError
+from txagent_train.core.errors import DataError, UserError
 from txagent_train.core.records import ToolSpec
 from txagent_train.data.loading import raise_fault
 from txagent_train.data.toolspecs import AUTO
 from txagent_train.data.toolspecs.reading import read_specs
 from txagent_train.data.writing import check_free
 from txagent_train.tracking.files import atomic_write_bytes, dump_json
+
+_NOT_WRITTEN = (".zst", ".xz", ".bz2", ".zip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,19 @@ class Toolbox:
             UserError: the file exists and ``overwrite`` is False, or nothing can be written there.
             EnvironmentFailure: the machine refused.
         """
+        check_packing(path)
         check_free(path, overwrite=overwrite)
         lines = ",\n".join(dump_json(tool_to_json(tool)) for tool in self.tools)
-        content = f"[\n{lines}\n]\n".encode()
-        atomic_write_bytes(path, gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)
+        write_packed(path, f"[\n{lines}\n]\n")
+
+
+def check_packing(path: Path) -> None:
+    """Raise UserError where the name of a file to be written promises a packing that nothing here writes."""
+    if path.name.endswith(_NOT_WRITTEN):
+        raise UserError("a file of this packing is read, but not written", where=str(path), fix="end its name in .gz")
+
+
+def write_packed(path: Path, text: str) -> None:
+    """Write a text, whole or not at all; compressed where the name ends in ``.gz``. Equal texts give equal bytes."""
+    content = text.encode("utf-8")
+    atomic_write_bytes(path, gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)

@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeAlias
 
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject
-from txagent_train.data.importing import dropped_path
+from txagent_train.data.importing import dropped_path, is_leftover
 from txagent_train.data.loading import fault_to_json, raise_fault
-from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.toolbox import Toolbox, check_packing, write_packed
 from txagent_train.data.toolspecs import AUTO, ORIGIN, format_for, origin_format, states_parameters
 from txagent_train.data.toolspecs.reading import read_specs
 from txagent_train.data.writing import check_free, jsonl_writer
-from txagent_train.tracking.files import atomic_write_text
 
 Duplicates: TypeAlias = Literal["error", "first"]
 """What to do with a tool that has the name of an earlier, different one: stop, or keep the first and count."""
@@ -65,19 +64,21 @@ def import_tools(
         UserError: ``out`` or the file beside it exists already, or there is no such format.
         EnvironmentFailure: the machine refused to write.
     """
+    check_packing(out)
     check_free(out, overwrite=overwrite)
     side = dropped_path(out)
-    check_free(side, overwrite=overwrite)
+    over_side = overwrite or is_leftover(side, out)
+    check_free(side, overwrite=over_side)
     faults: list[DataError] = []
     found = read_specs(
         sources, format, on_fault=faults.append, on_duplicate=raise_fault if duplicates == "error" else faults.append
     )
     dropped = Counter(fault.reason for fault in faults)
     if faults:
-        with jsonl_writer(side, overwrite=overwrite) as left_out:
+        with jsonl_writer(side, overwrite=over_side) as left_out:
             for fault in faults:
                 left_out.write(fault_to_json(fault))
-    elif overwrite:
+    elif over_side:
         side.unlink(missing_ok=True)
     if not found.specs:
         listed = "".join(f"\n  {count} {reason}" for reason, count in dropped.items())
@@ -120,7 +121,7 @@ class ToolExportReport:
 
 
 def export_tools(toolbox: Toolbox, out: Path, *, format: str = ORIGIN, overwrite: bool = False) -> ToolExportReport:
-    """Write the specs of a toolbox as a JSON list, or one a line where ``out`` is named ``.jsonl``.
+    """Write the specs of a toolbox as a JSON list, or one a line where ``out`` is named ``.jsonl``; ``.gz`` compresses.
 
     Args:
         format: the format to write them in; ORIGIN: each as it was read, to the letter.
@@ -129,6 +130,7 @@ def export_tools(toolbox: Toolbox, out: Path, *, format: str = ORIGIN, overwrite
         DataError: the format cannot hold a tool.
         UserError: ``out`` exists already, or there is no such format.
     """
+    check_packing(out)
     check_free(out, overwrite=overwrite)
     named = None if format == ORIGIN else format_for(format)
     items: list[JsonObject] = []
@@ -140,9 +142,9 @@ def export_tools(toolbox: Toolbox, out: Path, *, format: str = ORIGIN, overwrite
         items.append(chosen.write(tool))
         formats[chosen.name] += 1
         reduced += "item" in tool.origin and chosen.name not in ("native", own.name)
-    if out.suffix == ".jsonl":
+    if out.name.endswith((".jsonl", ".jsonl.gz")):
         text = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
     else:
         text = json.dumps(items, ensure_ascii=False, indent=2) + "\n"
-    atomic_write_text(out, text)
+    write_packed(out, text)
     return ToolExportReport(str(out), len(items), dict(formats.most_common()), reduced)

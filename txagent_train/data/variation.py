@@ -50,9 +50,8 @@ class Variation:
 
     def check(self, trace: Trace) -> None:
         """Raise DataError where a trace is not trained on."""
-        if kind_of(trace) is DataKind.CHAT:
-            return
-        check_steps(trace, self.data.ablation.max_steps)
+        if kind_of(trace) is not DataKind.CHAT:
+            check_steps(trace, self.data.ablation.max_steps)
         if self.augmenter is None:
             return
         if self.data.invalid_calls != "keep":

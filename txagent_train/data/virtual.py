@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from txagent_train.core.errors import DataError
 from txagent_train.core.records import (
     TOOL_RAG,
     JsonObject,
@@ -25,6 +27,8 @@ from txagent_train.core.records import (
     UserMessage,
 )
 from txagent_train.data.candidates import Pool, taken_names
+from txagent_train.data.checks import check_call
+from txagent_train.data.decompose import is_trained
 from txagent_train.data.mentions import SPECIAL_TOOLS, count_mentions, is_identifier, joined, own_texts
 from txagent_train.data.overlong import SUMMARIES
 
@@ -52,21 +56,28 @@ THOUGHTS = (
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-def with_virtual_calls(trace: Trace, pool: Pool, rng: random.Random, *, rag: ToolSpec) -> tuple[Trace, int]:
-    """The trace with some of its initial tools behind Tool_RAG calls, and how many.
+def with_virtual_calls(trace: Trace, pool: Pool, rng: random.Random, *, rag: ToolSpec, counts: Counter[str]) -> Trace:
+    """The trace with some of its initial tools behind Tool_RAG calls.
 
     Args:
         pool: what Tool_RAG returns besides the tool that is asked for: its neighbours, then random ones.
         rag: the spec of Tool_RAG, for a trace that does not show it.
+        counts: gets ``virtual_calls``; or ``virtual_unfit`` for a trace that has none since Tool_RAG takes other
+            arguments than a text and a number.
     """
     first_use = _removable(trace)
     if not first_use:
-        return trace, 0
+        return trace
     chosen = rng.sample(list(first_use), rng.randint(1, len(first_use)))
     specs = {spec.name: spec for spec in trace.initial_tools}
-    asked: dict[int, list[ToolSpec]] = {}
-    for name in chosen:
-        asked.setdefault(first_use[name], []).append(specs[name])
+    calls = {name: _call(specs.get(TOOL_RAG, rag), _need(specs[name])) for name in chosen}
+    if None in calls.values():
+        counts["virtual_unfit"] += 1
+        return trace
+    asked: dict[int, list[tuple[ToolSpec, ToolCall]]] = {}
+    for name, call in calls.items():
+        if call is not None:
+            asked.setdefault(first_use[name], []).append((specs[name], call))
     taken = taken_names(trace)
     turns: list[Turn] = []
     number = 0
@@ -79,8 +90,9 @@ def with_virtual_calls(trace: Trace, pool: Pool, rng: random.Random, *, rag: Too
     initial = tuple(spec for spec in trace.initial_tools if spec.name not in chosen)
     if TOOL_RAG not in specs:
         initial = (*initial, rag)
+    counts["virtual_calls"] += len(chosen)
     metadata = _shifted(trace.metadata, sorted(asked))
-    return replace(trace, initial_tools=initial, turns=tuple(turns), metadata=metadata), len(chosen)
+    return replace(trace, initial_tools=initial, turns=tuple(turns), metadata=metadata)
 
 
 def _removable(trace: Trace) -> dict[str, int]:
@@ -105,23 +117,48 @@ def _removable(trace: Trace) -> dict[str, int]:
     return found
 
 
-def _search(tools: Sequence[ToolSpec], use: Step, pool: Pool, taken: set[str], rng: random.Random) -> Step:
+def _call(rag: ToolSpec, need: str) -> ToolCall | None:
+    """The call that asks for a tool; None where Tool_RAG must be given more than a text and a number."""
+    properties, required = rag.parameters.get("properties") or {}, rag.parameters.get("required") or []
+    text = _argument(("string",), "description", properties, required)
+    if text is None:
+        return None
+    values = {text: need, _argument(("integer", "number"), "limit", properties, required): LIMIT}
+    call = ToolCall(TOOL_RAG, {name: values[name] for name in properties if name in values})
+    try:
+        check_call(call, {TOOL_RAG: rag})
+    except DataError:
+        return None
+    return call
+
+
+def _argument(types: Sequence[str], usual: str, properties: JsonObject, required: Sequence[str]) -> str | None:
+    """The argument of a type that is meant: the one that must be given, or else the usual one, or the only text."""
+    fitting = [name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("type") in types]
+    wanted = [name for name in fitting if name in required]
+    if not wanted and usual in fitting:
+        return usual
+    wanted = wanted or (fitting if "string" in types else [])
+    return wanted[0] if len(wanted) == 1 else None
+
+
+def _search(
+    tools: Sequence[tuple[ToolSpec, ToolCall]], use: Step, pool: Pool, taken: set[str], rng: random.Random
+) -> Step:
     """The step that asks for tools, one call for each; it counts in training as the step that uses them."""
-    needs = [_need(tool) for tool in tools]
-    calls, results, added = [], [], []
-    for index, (tool, need) in enumerate(zip(tools, needs, strict=True)):
+    results, added = [], []
+    for index, (tool, _) in enumerate(tools):
         others = pool.nearest(tool.name, LIMIT - 1, taken)
         found = [tool, *others, *pool.drawn(LIMIT - 1 - len(others), taken, rng)]
         rng.shuffle(found)
-        calls.append(ToolCall(TOOL_RAG, {"description": need, "limit": LIMIT}))
         results.append(ToolResult(index, [spec.name for spec in found]))
         added.extend(found)
     return Step(
-        thought=rng.choice(THOUGHTS).format(need="; ".join(needs)),
-        calls=tuple(calls),
+        thought=rng.choice(THOUGHTS).format(need="; ".join(_need(tool) for tool, _ in tools)),
+        calls=tuple(call for _, call in tools),
         results=tuple(results),
         tools_added=tuple(added),
-        train=use.train,
+        train=is_trained(use),
         weight=use.weight,
     )
 

@@ -6,8 +6,8 @@ import errno
 import gzip
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,14 +51,16 @@ def check_free(path: Path, *, overwrite: bool) -> None:
 class JsonlWriter:
     """Writes objects, one a line; ``count`` says how many so far."""
 
-    def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, path: Path) -> None:
         self._stream = stream
+        self._path = path
         self.count = 0
 
     def write(self, record: JsonObject) -> None:
         """Add one line of UTF-8."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-        self._stream.write(line.encode("utf-8"))
+        with _named(self._path):  # of several that are open, it is this one
+            self._stream.write(line.encode("utf-8"))
         self.count += 1
 
 
@@ -72,24 +74,59 @@ def jsonl_writer(path: Path, *, overwrite: bool = False) -> Iterator[JsonlWriter
         UserError: the file exists and ``overwrite`` is False, or nothing can be written at this path.
         EnvironmentFailure: the machine failed (disk full).
     """
-    check_free(path, overwrite=overwrite)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with jsonl_writers([path], overwrite=overwrite) as (writer,):
+        yield writer
+
+
+@contextmanager
+def jsonl_writers(
+    paths: Sequence[Path], *, overwrite: bool = False, keep_empty: bool = True
+) -> Iterator[list[JsonlWriter]]:
+    """Files that belong together, one writer each: all are whole before the first takes its name (see jsonl_writer).
+
+    Args:
+        keep_empty: a file without lines is written too; if not, there is none in the end, also none from before.
+    """
+    for path in paths:
+        check_free(path, overwrite=overwrite)
+    aside = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with aside.open("wb") as raw:
-                if path.name.endswith(".gz"):
-                    # No time and no name in the header, or equal contents would differ in bytes.
-                    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
-                        yield JsonlWriter(packed)
+        with ExitStack() as stack:
+            writers = [stack.enter_context(_written(path, place)) for path, place in zip(paths, aside, strict=True)]
+            yield writers
+        for path, place, writer in zip(paths, aside, writers, strict=True):
+            with _named(path):
+                if writer.count or keep_empty:
+                    place.replace(path)
                 else:
-                    yield JsonlWriter(raw)
-                raw.flush()
-                os.fsync(raw.fileno())
-            aside.replace(path)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+                    path.unlink(missing_ok=True)
+    finally:
+        for place in aside:
+            with suppress(OSError):
+                place.unlink()
+
+
+@contextmanager
+def _written(path: Path, aside: Path) -> Iterator[JsonlWriter]:
+    """A writer of what will be at ``path``; when the block ends, all of it is on the disk."""
+    with _named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as raw:
+            if path.name.endswith(".gz"):
+                # No time and no name in the header, or equal contents would differ in bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+                    yield JsonlWriter(packed, path)
+            else:
+                yield JsonlWriter(raw, path)
+            raw.flush()
+            os.fsync(raw.fileno())
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Failures of the system as errors that name the file."""
+    try:
+        yield
     except OSError as error:
         if error.errno in REFUSALS:
             raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None

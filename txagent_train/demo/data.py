@@ -64,7 +64,7 @@ def write_demo_data(folder: Path, size: DemoSize, *, seed: int) -> DemoData:
     usable = islice((trace for trace in drafts if not split.uses_held_out(trace)), size.train_traces)
     train = [_for_training(trace, with_answer=place % size.answers_every == 0) for place, trace in enumerate(usable)]
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
-    seen = tuple(trace for trace in heldout if not split.uses_held_out(trace))
+    seen = tuple(split.seen(trace) for trace in heldout if not split.uses_held_out(trace))
     rewritten = (split.rewritten(trace) for trace in seen)
     sets = DemoData(
         seen=seen,

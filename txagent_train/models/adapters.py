@@ -48,7 +48,7 @@ def load_with_adapter(
     folder: Path,
     *,
     dtype: Dtype | torch.dtype = "auto",
-    attn_implementation: Attention = "sdpa",
+    attn_implementation: Attention = "auto",
     quantization: Quantization = "none",
     device: torch.device | str | None = None,
 ) -> PeftModel:

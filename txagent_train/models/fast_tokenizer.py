@@ -133,20 +133,26 @@ def _files(name_or_path: str, revision: str | None) -> tuple[Path, Path | None]:
     return _from_hub(name_or_path, revision)
 
 
-def _from_hub(name: str, revision: str | None) -> tuple[Path, Path | None]:
-    """The files in the hub's cache, or else from the hub: what is cached is taken without asking whether it is new."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+def hub_file(name: str, file: str, revision: str | None) -> Path:
+    """A file in the hub's cache, or else from the hub: what is cached is taken without asking whether it is new.
 
-    def fetched(file: str) -> Path:
-        try:
-            return Path(hf_hub_download(name, file, revision=revision, local_files_only=True))
-        except LocalEntryNotFoundError:
-            return Path(hf_hub_download(name, file, revision=revision))
+    Raises as huggingface_hub.hf_hub_download.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, file, revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return Path(hf_hub_download(name, file, revision=revision))
+
+
+def _from_hub(name: str, revision: str | None) -> tuple[Path, Path | None]:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     at = f"{name}@{revision}" if revision else name
     try:
-        path = fetched(TOKENIZER)
+        path = hub_file(name, TOKENIZER, revision)
     except LocalEntryNotFoundError as error:
         raise ModelError(
             "no such folder here, not in the Hugging Face cache, and the hub cannot be reached",
@@ -162,7 +168,7 @@ def _from_hub(name: str, revision: str | None) -> tuple[Path, Path | None]:
             fix="check the name, the network, and (for gated models) that you are logged in: hf auth login",
         ) from error
     try:
-        return path, fetched(CONFIG)
+        return path, hub_file(name, CONFIG, revision)
     except EntryNotFoundError:  # a LocalEntryNotFoundError is one too: this file was not fetched with the other
         return path, None
 

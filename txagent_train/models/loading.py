@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-Attention = Literal["sdpa", "flash_attention_2", "eager"]
+Attention = Literal["auto", "sdpa", "flash_attention_2", "eager", "trie"]
 Quantization = Literal["none", "nf4"]
 
 _SHOWN = 4
@@ -78,7 +78,7 @@ def load_model(
     revision: str | None = None,
     *,
     dtype: Dtype | torch.dtype = "auto",
-    attn_implementation: Attention = "sdpa",
+    attn_implementation: Attention = "auto",
     quantization: Quantization = "none",
     device: torch.device | str | None = None,
 ) -> PreTrainedModel:
@@ -86,6 +86,7 @@ def load_model(
 
     Args:
         dtype: see resolve_dtype. A bfloat16 that is asked for is honoured on a CPU too.
+        attn_implementation: auto is sdpa; trie is there once packing.attention is imported.
         quantization: nf4 loads the weights in 4 bits (QLoRA); needs a GPU and bitsandbytes.
         device: where to put it; None leaves it on the CPU (for a trainer that shards it).
 
@@ -95,6 +96,8 @@ def load_model(
     """
     resolved = resolve_dtype(dtype)
     check_loadable(name_or_path, attn_implementation=attn_implementation, quantization=quantization)
+    if attn_implementation == "auto":
+        attn_implementation = "sdpa"
     if is_embedded(name_or_path):
         model = _load_embedded(name_or_path, resolved, attn_implementation)
         return model if device is None else model.to(device)
@@ -156,13 +159,13 @@ def check_loadable(name_or_path: str, *, attn_implementation: Attention, quantiz
             raise ModelError(
                 "flash_attention_2 needs a GPU, and there is none here",
                 where="model.attn_implementation",
-                fix="use sdpa",
+                fix="use auto",
             )
         if find_spec("flash_attn") is None:
             raise ModelError(
                 "flash_attention_2 needs flash-attn",
                 where="model.attn_implementation",
-                fix="pip install flash-attn, or use sdpa",
+                fix="pip install flash-attn, or use auto",
             )
 
 

@@ -83,7 +83,12 @@ class Renderer:
     def prompt_ids(
         self, *, trace_id: str, system: str | None, tools: Sequence[ToolSpec], turns: Sequence[Turn]
     ) -> list[int]:
-        """The ids of the prompt of the next step: everything so far, and the header of the assistant."""
+        """The ids of the prompt of the next step: everything so far, and the header of the assistant.
+
+        Args:
+            tools: all that the step sees, those that earlier steps brought into view included.
+            turns: what was before; each step's ``tools_added`` are the tools that it brought into view, and no others.
+        """
         ids, _ = self._prompt(trace_id, system, tools, turns)
         return ids
 
@@ -110,10 +115,17 @@ class Renderer:
 
     def messages(self, *, trace_id: str, system: str | None, turns: Sequence[Turn]) -> list[Message]:
         """The conversation as chat messages, for a server that applies the saved chat template."""
-        return to_messages(wire=self.wire, seed=self.seed, trace_id=trace_id, system=system, turns=turns)
+        return to_messages(
+            wire=self.wire,
+            seed=self.seed,
+            trace_id=trace_id,
+            system=system,
+            turns=turns,
+            escape=self._cleaner().json,
+        )
 
     def template_tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
-        """The tools as they go beside ``messages``: special tools in place, OpenAI style."""
+        """The listed tools (wire.listed_tools) as they go beside ``messages``: special ones in place, OpenAI style."""
         return [tool_message(tool) for tool in self.wire.arrange_tools(tuple(tools))]
 
     def parse(self, output_ids: Sequence[int]) -> ParsedOutput:
@@ -156,7 +168,7 @@ class Renderer:
         """
         if self._memo.trace_id != trace_id:
             self._memo = _Memo(trace_id)
-        head, broken = self._head(system, tuple(tools))
+        head, broken = self._head(system, self.wire.listed_tools(tools, turns))
         ids, steps = list(head), 0
         for position, turn in enumerate(turns):
             turn_ids, turn_broken = self._turn(position, turn, steps)
@@ -184,7 +196,16 @@ class Renderer:
         known = self._memo.turns.get(position)
         if known is None or known[0] is not turn or known[1] != step:
             cleaner = self._cleaner()
-            messages = list(turn_messages(turn, step, wire=self.wire, seed=self.seed, trace_id=self._memo.trace_id))
+            messages = list(
+                turn_messages(
+                    turn,
+                    step,
+                    wire=self.wire,
+                    seed=self.seed,
+                    trace_id=self._memo.trace_id,
+                    escape=cleaner.json,
+                )
+            )
             contents = self._contents(messages, cleaner)
             ids = [token for role, content in contents for token in self._message(role, content)]
             known = self._memo.turns[position] = (turn, step, ids, cleaner.broken)

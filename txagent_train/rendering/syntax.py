@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import FINISH, JsonObject, Step, StepExample, ToolSpec
 from txagent_train.rendering.controls import Neutraliser, well_formed, well_formed_json
-from txagent_train.rendering.messages import Message, json_text, tool_message
+from txagent_train.rendering.messages import Message, json_text, listed_tool
 from txagent_train.rendering.wire import FINAL_ANSWER_MARKER, TOOL_CALLS_MARKER, WireFormat
 
 HERMES_TOOLS_BEFORE = (
@@ -60,12 +60,7 @@ def system_text(system: str, tools: Sequence[ToolSpec], wire: WireFormat, cleane
     head = cleaner.system_text(system.strip())
     if not tools:
         return head
-    lines = []
-    for tool in tools:
-        function: JsonObject = tool_message(tool)["function"]
-        line = json_text(function, ascii_only=False)
-        lines.append(cleaner.json(line if wire.syntax == "txagent" else f'{{"type": "function", "function": {line}}}'))
-    listing = "\n".join(lines)
+    listing = "\n".join(cleaner.json(json_text(listed_tool(tool, wire), ascii_only=False)) for tool in tools)
     if wire.syntax == "txagent":
         return f"{head}\n{listing}" if head else listing
     block = f"{HERMES_TOOLS_BEFORE}{listing}{HERMES_TOOLS_AFTER}"
@@ -102,14 +97,14 @@ def target_text(example: StepExample, wire: WireFormat, cleaner: Cleaner) -> str
 
     Where ``Finish`` ends the model's turn, a reply to the user is written as an answer is: plain text without a
     call would be no readable output (rendering.parse). In the history it is the plain text, as a chat client keeps it.
-    Where no tool is shown there is no Finish (wire.arrange_tools), and an answer too is plain text.
+    Where no tool is listed there is no Finish (wire.arrange_tools), and an answer too is plain text.
 
     Raises:
         DataError: the format has no words for the step: text without a call, and then another step of the model
             (reason ``step_without_call``); or nothing at all (``empty_output``).
     """
     step, answer = example.target, example.trace.answer if example.is_final else None
-    if not example.tools:
+    if not wire.listed_tools(example.tools, example.history):
         wire = replace(wire, finish="text")
     if answer is None and not step.calls:
         problem = reason = ""

@@ -175,7 +175,8 @@ def chat_template(wire: WireFormat, foreign: Neutraliser, system: Neutraliser) -
     opening = f"{_jinja(frame.open)} ~ role ~ {_jinja(frame.role_close + frame.after_role)}"
     body = "".join(
         [
-            f"{{#- txagent-train: frame {wire.frame}, syntax {wire.syntax}, finish {wire.finish} -#}}\n",
+            f"{{#- txagent-train: frame {wire.frame}, syntax {wire.syntax}, finish {wire.finish}, "
+            f"tool_delivery {wire.tool_delivery} -#}}\n",
             f"{{%- set breaks = {_pairs(foreign.plain)} -%}}\n",
             f"{{%- set escapes = {_pairs(foreign.json)} -%}}\n",
             f"{{%- set system_breaks = {_pairs(system.plain)} -%}}\n",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from txagent_train.core.errors import ModelError
-from txagent_train.core.records import FINISH, TOOL_RAG, ToolSpec
+from txagent_train.core.records import FINISH, TOOL_RAG, Step, ToolSpec, Turn
 from txagent_train.rendering.tokenizer import TextTokenizer
 
 FrameName = Literal["llama3", "chatml"]
 SyntaxName = Literal["txagent", "hermes"]
 FinishStyle = Literal["call", "text"]
+ToolDelivery = Literal["prompt", "result"]
 
 TOOL_CALLS_MARKER = "[TOOL_CALLS]"
 FINAL_ANSWER_MARKER = "[FinalAnswer]"
@@ -88,12 +90,16 @@ class WireFormat:
     """A wire format.
 
     ``finish`` is how the answer is given: ``call`` is the paper's ``[FinalAnswer]`` followed by a Finish call,
-    ``text`` is a last message without a call. No format adds tokens to the vocabulary.
+    ``text`` is a last message without a call. ``tool_delivery`` is where the tools stand that a step brought into view:
+    in the list at the head of later prompts (``prompt``, as TxAgent has it), or in the result of the call that found
+    them (``result``: the list never changes, so each prompt begins with the one before; rendering.messages). No format
+    adds tokens to the vocabulary.
     """
 
     frame: FrameName
     syntax: SyntaxName
     finish: FinishStyle
+    tool_delivery: ToolDelivery = "prompt"
 
     @property
     def tool_role(self) -> str:
@@ -101,6 +107,18 @@ class WireFormat:
         if self.frame == "llama3":
             return "ipython"
         return "tool" if self.syntax == "txagent" else "user"
+
+    def listed_tools(self, tools: Sequence[ToolSpec], turns: Sequence[Turn]) -> tuple[ToolSpec, ...]:
+        """Those of the tools that a step sees which stand in the list at the head of its prompt.
+
+        Args:
+            turns: what was before the step. The ``tools_added`` of a step in it are the tools that it brought into
+                view, and no others (data.decompose).
+        """
+        if self.tool_delivery == "prompt":
+            return tuple(tools)
+        added = {spec.name for turn in turns if isinstance(turn, Step) for spec in turn.tools_added}
+        return tuple(spec for spec in tools if spec.name not in added)
 
     def arrange_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
         """The list as the prompt shows it: special tools at the place where the original agents have them.
@@ -122,6 +140,7 @@ def wire_format_for(
     frame: Literal["auto", "llama3", "chatml"] = "auto",
     syntax: SyntaxName,
     finish: FinishStyle,
+    tool_delivery: ToolDelivery = "prompt",
 ) -> WireFormat:
     """The wire format for a tokenizer; ``frame: auto`` takes the frame whose control tokens it has.
 
@@ -137,7 +156,7 @@ def wire_format_for(
                 where="wire.frame",
                 fix="use a Llama-3 or a ChatML (Qwen, SmolLM2) model",
             )
-        return WireFormat(frame=fitting[0], syntax=syntax, finish=finish)
+        return WireFormat(fitting[0], syntax, finish, tool_delivery)
     missing = [token for token in FRAMES[frame].control_tokens if token not in vocabulary]
     if missing:
         raise ModelError(
@@ -145,4 +164,4 @@ def wire_format_for(
             where="wire.frame",
             fix="set wire.frame to auto",
         )
-    return WireFormat(frame=frame, syntax=syntax, finish=finish)
+    return WireFormat(frame, syntax, finish, tool_delivery)

@@ -1,4 +1,4 @@
-"""From prepared rows to the tensors of forward passes: row by row, or a trace's rows as one trie (packing.trie).
+"""From prepared rows to the tensors of forward passes: row by row, or as one row of tries (sft.layout, packing.trie).
 
 Single rows are padded on the right and no padding mask is given: attention is causal, so what stands to the right of a
 token never reaches it. The mask of ones keeps the fast attention kernels, and keeps the model code from guessing
@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from txagent_train.packing.attention import dense_mask
+from txagent_train.packing.attention import attention_inputs
 from txagent_train.packing.trie import TokenTrie, build_trie
+from txagent_train.sft.layout import Packing, traces_in
+from txagent_train.sft.plan import LossReduction
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.steps import Forward
-
-LossReduction = Literal["token", "sample"]
-Packing = Literal["none", "trie"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,20 @@ class ForwardBatch:
     position: Tensor | None = None  # [B, T]
     end: Tensor | None = None  # [B, T]
 
-    def model_inputs(self, device: torch.device, model_dtype: torch.dtype) -> dict[str, Tensor]:
-        """The arguments of a model patched by loss.add_target_loss."""
+    def model_inputs(self, device: torch.device, model_dtype: torch.dtype, kernel: str) -> dict[str, Any]:
+        """The arguments of a model patched by loss.add_target_loss.
+
+        Args:
+            kernel: the model's attention implementation.
+        """
         weight_dtype = torch.promote_types(model_dtype, torch.float32)
         input_ids = self.input_ids.to(device)
         if self.position is None or self.end is None:
             attention = {"attention_mask": torch.ones_like(input_ids)}
         else:
-            attention = {
-                "attention_mask": dense_mask(self.end.to(device), model_dtype),
-                "position_ids": self.position.to(device),
-            }
+            attention = attention_inputs(self.position, self.end, kernel=kernel, device=device, dtype=model_dtype)
+            # Whole blocks of tokens; nothing sees what is added on the right, whatever token it is.
+            input_ids = F.pad(input_ids, (0, attention["position_ids"].shape[1] - input_ids.shape[1]))
         return {
             "input_ids": input_ids,
             **attention,
@@ -64,22 +66,20 @@ class ForwardBatch:
         }
 
 
-def total_weight(rows: PreparedRows, numbers: Sequence[int], reduction: LossReduction) -> float:
-    """The denominator of the loss over these rows."""
-    chosen = np.asarray(numbers, dtype=np.int64)
-    per_row = rows.weight[chosen] * (rows.supervised[chosen] if reduction == "token" else 1)
-    return float(per_row.sum())
-
-
 def collate(
     rows: PreparedRows, forward: Forward, *, pad_token_id: int, reduction: LossReduction, packing: Packing = "none"
 ) -> ForwardBatch:
     """Build the tensors of one forward pass. Token t of a row is predicted where its token t - 1 stands.
 
     Args:
-        packing: ``trie``: rows of one trace that follow each other become one trie.
+        packing: ``none``: each row stands by itself, and B is their number. ``trie``: rows of a trace that follow each
+            other become one trie, and all tries stand behind each other in one row.
     """
-    tries = [_trie(rows, numbers) for numbers in units(rows, forward.rows, packing)]
+    if packing == "none":
+        lines = [[range(number, number + 1)] for number in forward.rows]
+    else:
+        lines = [traces_in(rows, forward.rows)]
+    tries = [_trie(rows, line) for line in lines]
     shape = (len(tries), max(len(trie.ids) for trie in tries))
     input_ids = np.full(shape, pad_token_id, dtype=np.int64)
     position = np.zeros(shape, dtype=np.int64)
@@ -89,11 +89,12 @@ def collate(
     for place, trie in enumerate(tries):
         size = len(trie.ids)
         input_ids[place, :size], position[place, :size], end[place, :size] = trie.ids, trie.position, trie.end
-        for path in trie.paths:
+        for sample in range(len(trie.shared)):
             index, number = next(numbers)
             supervised = int(rows.supervised[number])
-            predictors.append(place * shape[1] + path[-supervised - 1 : -1])
-            targets.append(trie.ids[path[-supervised:]])
+            path = trie.path(sample, last=supervised + 1)
+            predictors.append(place * shape[1] + path[:-1])
+            targets.append(trie.ids[path[1:]])
             share = rows.weight[number] / (1 if reduction == "token" else supervised)
             weights.append(np.full(supervised, 0.0 if forward.filler else share))
             row_of_triple.append(np.full(supervised, index))
@@ -111,15 +112,11 @@ def collate(
     )
 
 
-def units(rows: PreparedRows, numbers: Sequence[int], packing: Packing) -> list[list[int]]:
-    """The rows that are computed as one: each alone, or with the rows of its trace beside it."""
-    if packing == "none":
-        return [[number] for number in numbers]
-    return [list(group) for _, group in groupby(numbers, key=lambda number: int(rows.trace[number]))]
-
-
-def _trie(rows: PreparedRows, numbers: Sequence[int]) -> TokenTrie:
-    """The trie of one row, or of several that follow each other in their trace."""
-    first = rows.row(numbers[0])[0]
-    others = [rows.new(number) for number in numbers[1:]]
-    return build_trie([first, *others], [0, *(int(rows.shared[number]) for number in numbers[1:])])
+def _trie(rows: PreparedRows, line: Sequence[range]) -> TokenTrie:
+    """The tries of a line, one behind the other; the rows of each range are those of one trie."""
+    new: list[np.ndarray] = []
+    shared: list[int] = []
+    for samples in line:
+        new += [rows.row(samples.start)[0], *map(rows.new, samples[1:])]
+        shared += [0, *rows.shared[samples.start + 1 : samples.stop].tolist()]
+    return build_trie(new, shared)

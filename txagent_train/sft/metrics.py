@@ -75,7 +75,7 @@ class StepSums:
     Everything is one float64 vector, so that one reduction makes the sums of all ranks.
     """
 
-    _COUNTS = ("tokens", "padding")
+    _COUNTS = ("tokens", "naive_tokens", "padding")
 
     def __init__(self, source_names: Sequence[str], steps: int, device: torch.device) -> None:
         self._sources = tuple(source_names)
@@ -102,7 +102,7 @@ class StepSums:
         self._by_step.index_add_(1, step, values)
 
     def count(self, name: str, amount: float) -> None:
-        """Add to one of: tokens (computed, without padding), padding, stop (ranks that were asked to stop)."""
+        """Add to one of: tokens (computed, without padding), naive_tokens (of the samples one by one), padding."""
         self.vector[self._COUNTS.index(name)] += amount
 
     def counted(self, name: str) -> int:

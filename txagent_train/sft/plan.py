@@ -1,13 +1,25 @@
-"""All optimizer steps of a run, in order, over the prepared epochs."""
+"""All optimizer steps of a run, in order, over the prepared epochs. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from txagent_train.sft.batches import LossReduction, Packing, total_weight, units
+import numpy as np
+
+from txagent_train.sft.layout import RowLayout, deal_rows
 from txagent_train.sft.prepared import PreparedRows
-from txagent_train.sft.steps import Forward, StepPlan, deal, plan_epoch
+from txagent_train.sft.steps import Forward, StepPlan, plan_epoch
+
+LossReduction = Literal["token", "sample"]
+
+
+def total_weight(rows: PreparedRows, numbers: Sequence[int], reduction: LossReduction) -> float:
+    """The denominator of the loss over these rows."""
+    chosen = np.asarray(numbers, dtype=np.int64)
+    per_row = rows.weight[chosen] * (rows.supervised[chosen] if reduction == "token" else 1)
+    return float(per_row.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +60,9 @@ class RunPlan:
         """The denominator of a step's loss: its total weight over all ranks and forward passes."""
         return total_weight(self.rows_of(step), self.steps[step].rows, self.reduction)
 
-    def forwards(
-        self, step: int, *, rank: int, world_size: int, rows_per_forward: int, packing: Packing = "none"
-    ) -> tuple[Forward, ...]:
-        """The forward passes of a rank in a step."""
-        return deal_rows(self.rows_of(step), self.steps[step].rows, rank, world_size, rows_per_forward, packing)
+    def forwards(self, step: int, layout: RowLayout, *, world_size: int) -> tuple[tuple[Forward, ...], ...]:
+        """The forward passes of a step: ``result[rank][forward]``."""
+        return deal_rows(self.rows_of(step), self.steps[step].rows, layout, world_size=world_size)
 
     def trace_ids(self, step: int) -> list[str]:
         return [self.rows_of(step).trace_ids[trace] for trace in self.steps[step].traces]
@@ -65,21 +75,3 @@ class RunPlan:
         """Epochs done when the step is done, as a number such as 1.25."""
         epoch = self.steps[step].epoch
         return epoch + (step + 1 - sum(self.steps_in_epoch[:epoch])) / self.steps_in_epoch[epoch]
-
-
-def deal_rows(
-    rows: PreparedRows,
-    numbers: Sequence[int],
-    rank: int,
-    world_size: int,
-    rows_per_forward: int,
-    packing: Packing = "none",
-) -> tuple[Forward, ...]:
-    """steps.deal for one rank, with the lengths looked up. What is dealt is what is computed as one."""
-    dealt = units(rows, numbers, packing)
-    lengths = [sum(len(rows.new(number)) for number in unit) + int(rows.shared[unit[0]]) for unit in dealt]
-    forwards = deal(range(len(dealt)), lengths, world_size=world_size, rows_per_forward=rows_per_forward)[rank]
-    return tuple(
-        Forward(tuple(number for unit in forward.rows for number in dealt[unit]), forward.filler)
-        for forward in forwards
-    )

@@ -13,7 +13,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _log = logging.getLogger(__name__)
-_LAYOUT = 4
+_LAYOUT = 5
 """Counted up when the same input is prepared into other rows or files than before."""
 _POLL_S = 0.5
 _KEY_DIGITS = 16
@@ -48,13 +48,15 @@ AUGMENTED: Mapping[str, str] = {
     "traces_as_recorded": "traces left as recorded (data.augment.share)",
     "tools_renamed": "tools shown in a rewritten version",
     "kept_no_free_version": "tools left as they are: each version has a name that the trace has already",
-    "kept_named_by_others": "tools left as they are: the user, the system prompt or a result names them",
+    "kept_named_by_others": "tools left as they are: named by the user, the system prompt, a result or an argument",
+    "kept_schema": "tools left as they are: a call of the trace does not fit any version",
     "kept_unlike_toolbox": "tools left as they are: the trace has another spec of them than the toolbox",
     "tools_hidden": "tools not shown: held out, or outside tool_fraction",
     "mentions_renamed": "mentions of tools and arguments in text, renamed",
-    "mentions_ambiguous": "mentions left: an ordinary word, or an argument of several tools",
+    "mentions_ambiguous": "mentions left: an ordinary word, a value, or an argument of several tools",
     "distractors": "distractors added",
     "virtual_calls": "tools moved behind a Tool_RAG call",
+    "virtual_unfit": "traces whose tools stay: Tool_RAG must be given other arguments than a text and a number",
 }
 """What augmentation counts (data.augment.Augmented), in words."""
 
@@ -243,7 +245,7 @@ def renderer_fingerprint(renderer: Renderer) -> JsonObject:
         "tokenizer": tokenizer_hash(renderer.tokenizer),
         "call_id_seed": renderer.seed,
         "template": hashlib.sha256(renderer.chat_template.encode()).hexdigest(),
-        "wire": [renderer.wire.frame, renderer.wire.syntax, renderer.wire.finish],
+        "wire": list(astuple(renderer.wire)),
         "stop": renderer.stop_token_id,
         "pad": renderer.pad_token_id,
     }

@@ -54,6 +54,8 @@ class StepRecorder:
             "learning_rate": logs.get("learning_rate"),
             "epoch": self._plan.epoch_after(done - 1),
             "tokens": sums.counted("tokens"),
+            "naive_tokens": sums.counted("naive_tokens"),
+            "sharing_ratio": sums.counted("naive_tokens") / sums.counted("tokens"),
             "supervised_tokens": sums.supervised,
             "padding_tokens": sums.counted("padding"),
             "peak_memory_bytes": peak_memory_bytes(self._device),

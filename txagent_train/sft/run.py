@@ -1,6 +1,6 @@
 """One supervised fine-tuning run, from recipe to saved model.
 
-check (cheap) -> run directory -> prepare -> load model -> start statement -> train -> save and verify
+check (cheap) -> run directory -> prepare -> load model -> check packing -> start statement -> train -> save and verify
 
 The user's mistakes that show up to the start of training leave the run directory as it was.
 """
@@ -32,6 +32,7 @@ from txagent_train.models.adapters import ADAPTER_WEIGHTS, saved_tensors
 from txagent_train.models.fast_tokenizer import pipeline_of
 from txagent_train.models.identity import base_identity, write_base
 from txagent_train.models.loading import load_model, load_tokenizer, resolve_dtype
+from txagent_train.packing.attention import attention_kernel, check_plain_attention
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.sft.adapter import add_adapter
 from txagent_train.sft.arguments import training_arguments
@@ -50,6 +51,7 @@ from txagent_train.sft.prepare import Preparation, renderer_fingerprint, report_
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
 from txagent_train.sft.rendering import renderer_for
 from txagent_train.sft.retention import Retention, retention_table
+from txagent_train.sft.selfcheck import check_packing
 from txagent_train.sft.sinks import open_records
 from txagent_train.sft.start import asked_for_sharding, check_as_asked, start_statement
 from txagent_train.sft.trainer import TraceTrainer
@@ -221,6 +223,8 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
     measured = (job.eval_rows, None if job.retention is None else job.retention.rows)
     prepared = [*plan.epochs, *(rows for rows in measured if rows is not None)]
     check_rows(model, prepared, pad_token_id=job.renderer.pad_token_id)
+    if recipe.train.packing == "trie":
+        check_plain_attention(model, max(int(rows.length.max()) for rows in prepared))
     checkpoint = _checkpoint(run, resume, steps, model)
     done = 0 if checkpoint is None else step_of(checkpoint)
     _forget_after(run, done, steps)
@@ -238,8 +242,11 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
             on_record=records.add,
         )
         check_as_asked(trainer, recipe)
+        checked = check_packing(trainer)
         if rank() == 0:
             statement = start_statement(trainer, done)
+            if checked is not None:
+                statement["packing_check"] = checked.to_json()
             _log.info("start: %s", ", ".join(f"{key} {value}" for key, value in statement.items()))
             records.add({"kind": "start", "step": done, **statement})
         with _graceful_stop(trainer):
@@ -297,7 +304,7 @@ def _load(recipe: SftRecipe, adapter: LoraConfig | None, dtype: torch.dtype, dev
         section.revision,
         # Weights that are trained are kept in fp32, and computed with in the recipe's dtype.
         dtype=torch.float32 if adapter is None else dtype,
-        attn_implementation=section.attn_implementation,
+        attn_implementation=attention_kernel(section.attn_implementation, recipe.train.packing),
         quantization=section.quantization,
         device=device if device.type == "cuda" and not sharded else None,
     )

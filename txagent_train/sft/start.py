@@ -10,8 +10,10 @@ from accelerate.utils import DistributedType
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import EnvironmentFailure
 from txagent_train.core.records import JsonObject
+from txagent_train.packing.attention import attention_kernel
 from txagent_train.sft.prepare import describe
 from txagent_train.sft.recorder import parameter_count
+from txagent_train.sft.token_plan import TokenPlan
 from txagent_train.sft.trainer import TraceTrainer
 
 _log = logging.getLogger(__name__)
@@ -43,8 +45,9 @@ def check_as_asked(trainer: TraceTrainer, recipe: SftRecipe) -> None:
         )
     model = trainer.accelerator.unwrap_model(trainer.model)
     kernel = getattr(model.config, "_attn_implementation", None)
-    if kernel != recipe.model.attn_implementation:
-        raise EnvironmentFailure(f"attention {recipe.model.attn_implementation} was asked for, but {kernel} would run")
+    asked_kernel = attention_kernel(recipe.model.attn_implementation, recipe.train.packing)
+    if kernel != asked_kernel:
+        raise EnvironmentFailure(f"attention {asked_kernel} was asked for, but {kernel} would run")
 
 
 def start_statement(trainer: TraceTrainer, done: int) -> JsonObject:
@@ -52,7 +55,7 @@ def start_statement(trainer: TraceTrainer, done: int) -> JsonObject:
     model = trainer.accelerator.unwrap_model(trainer.model)
     sizes = [(parameter_count(item), item.requires_grad) for item in model.parameters()]
     plan = trainer.plan
-    tokens = sum(rows.report.tokens for rows in plan.epochs) / max(sum(plan.steps_in_epoch), 1)
+    tokens = TokenPlan.of(plan, trainer.layout, ranks=trainer.args.world_size).total
     asked = trainer.recipe.train.max_steps
     if asked is not None and asked > len(plan.steps):
         _log.warning(
@@ -71,6 +74,11 @@ def start_statement(trainer: TraceTrainer, done: int) -> JsonObject:
         "total_parameters": sum(size for size, _ in sizes),
         "optimizer_steps": len(plan.steps),
         "steps_done": done,
-        "tokens_per_step": round(tokens),
+        "packing": trainer.layout.packing,
+        "tokens_per_step": round(tokens.computed / tokens.steps),
+        "naive_tokens": tokens.naive,
+        "computed_tokens": tokens.computed,
+        "sharing_ratio": round(tokens.sharing_ratio, 3),
+        "padding_tokens": tokens.padding,
         "samples": describe(plan.epochs[0].report),
     }

@@ -44,12 +44,13 @@ from txagent_train.data.mixing import source_labels
 from txagent_train.models.adapters import saved_tensors
 from txagent_train.models.quiet import quiet_renames
 from txagent_train.models.verify import verify_saved
-from txagent_train.sft.batches import ForwardBatch, LossReduction, collate, total_weight
+from txagent_train.sft.batches import ForwardBatch, collate
 from txagent_train.sft.cadence import Cadence
 from txagent_train.sft.checkpoints import aside_path, checkpoint_path, prune, publish, reading_checkpoint
+from txagent_train.sft.layout import RowLayout, deal_rows
 from txagent_train.sft.loss import add_target_loss
 from txagent_train.sft.metrics import StepSums
-from txagent_train.sft.plan import RunPlan, deal_rows
+from txagent_train.sft.plan import LossReduction, RunPlan, total_weight
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.recorder import StepRecorder, flop_model
 from txagent_train.sft.retention import Retention
@@ -101,6 +102,9 @@ class TraceTrainer(SFTTrainer):
         checkpoints: folder of the checkpoints.
         note: goes into every checkpoint as note.json.
         on_record: receives every record of metrics, on rank 0 only.
+
+    Raises:
+        UserError: a sample is longer than a row.
     """
 
     def __init__(
@@ -143,8 +147,12 @@ class TraceTrainer(SFTTrainer):
             )
         self.remove_callback(PrinterCallback)
         base = model.get_base_model() if isinstance(model, PeftModel) else model
+        self.layout = RowLayout.of(recipe, base.config.get_text_config().to_dict())
+        held_out = (eval_rows, None if retention is None else retention.rows)
+        self.layout.check([*plan.epochs, *(rows for rows in held_out if rows is not None)])
         add_target_loss(base)
         self._model_dtype = base.dtype
+        self.kernel: str = base.config._attn_implementation
         self.recorder = StepRecorder(
             plan,
             flops=flop_model(base, full=not isinstance(model, PeftModel)),
@@ -172,14 +180,8 @@ class TraceTrainer(SFTTrainer):
         return DataLoader(dataset, batch_size=1, sampler=SequentialSampler(dataset), collate_fn=_only_item)
 
     def _share(self, step: int) -> StepShare:
-        forwards = self.plan.forwards(
-            step,
-            rank=self.args.process_index,
-            world_size=self.args.world_size,
-            rows_per_forward=self.recipe.train.rows_per_forward,
-            packing=self.recipe.train.packing,
-        )
         rows = self.plan.rows_of(step)
+        forwards = self.plan.forwards(step, self.layout, world_size=self.args.world_size)[self.args.process_index]
         return StepShare(step, tuple(self._collate(rows, forward, self.plan.reduction) for forward in forwards))
 
     def _collate(self, rows: PreparedRows, forward: Forward, reduction: LossReduction) -> ForwardBatch:
@@ -188,7 +190,7 @@ class TraceTrainer(SFTTrainer):
             forward,
             pad_token_id=self.processing_class.pad_token_id,
             reduction=reduction,
-            packing=self.recipe.train.packing,
+            packing=self.layout.packing,
         )
 
     def floating_point_ops(self, inputs: object) -> int:
@@ -212,7 +214,7 @@ class TraceTrainer(SFTTrainer):
             last = number == len(share.forwards) - 1
             self.accelerator.gradient_state._set_sync_gradients(last)
             with self._sync_context(model, last):
-                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype))
+                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype, self.kernel))
                 self._backward(outputs.loss * scale)
             self._add_sums(sums, rows, batch, outputs.nll)
         sums.vector = self.accelerator.reduce(sums.vector, reduction="sum")
@@ -245,6 +247,7 @@ class TraceTrainer(SFTTrainer):
         device = self.args.device
         sums.add(nll=nll, weights=batch.weights.to(device), source=source.to(device), step=step.to(device))
         sums.count("tokens", batch.tokens)
+        sums.count("naive_tokens", 0 if batch.filler else int(rows.length[numbers].sum()))
         sums.count("padding", batch.input_ids.numel() - batch.tokens)
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
@@ -302,19 +305,11 @@ class TraceTrainer(SFTTrainer):
         was_training = model.training
         model.eval()
         sums = self._new_sums(rows)
-        train = self.recipe.train
-        forwards = deal_rows(
-            rows,
-            range(len(rows)),
-            self.args.process_index,
-            self.args.world_size,
-            train.rows_per_forward,
-            train.packing,
-        )
+        dealt = deal_rows(rows, range(len(rows)), self.layout, world_size=self.args.world_size)
         with torch.no_grad():
-            for forward in forwards:
+            for forward in dealt[self.args.process_index]:
                 batch = self._collate(rows, forward, reduction)
-                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype))
+                outputs = model(**batch.model_inputs(self.args.device, self._model_dtype, self.kernel))
                 self._add_sums(sums, rows, batch, outputs.nll)
         model.train(was_training)
         sums.vector = self.accelerator.reduce(sums.vector, reduction="sum")

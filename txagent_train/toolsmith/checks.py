@@ -13,12 +13,15 @@ from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject, ToolSpec
 from txagent_train.data.mentions import count_mentions, is_identifier
 from txagent_train.data.rewrites import ArgumentRewrite, ToolRewrite
+from txagent_train.data.spelling import is_valid_name, text_fault
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.toolsmith.drafts import Draft, Job
 from txagent_train.toolsmith.embedding import Embedder
+from txagent_train.toolsmith.literals import Literals
+from txagent_train.toolsmith.namewords import NameWords
 from txagent_train.toolsmith.reserved import reserved_names
+from txagent_train.toolsmith.samples import SampleCalls
 from txagent_train.toolsmith.synonyms import argument_description, properties
-from txagent_train.toolsmith.words import is_identifier as is_valid_name
 
 _BLOCK = 512
 """Versions embedded at once; bounds the memory."""
@@ -39,8 +42,9 @@ class Checker:
     """Checks the versions of a toolbox, and remembers what passed: names and texts must not come twice.
 
     Problems: ``invalid_name``, ``name_taken``, ``no_description``, ``description_repeated``, ``names_the_original``,
-    ``arguments_differ``, ``invalid_argument_name``, ``argument_name_taken``, ``no_argument_description``,
-    ``schema_changed``, ``closer_to_another_tool``.
+    ``arguments_differ``, ``invalid_argument_name``, ``argument_name_taken``, ``argument_name_fixed``,
+    ``no_argument_description``, ``unprintable_text``, ``name_lost_words``, ``value_lost``, ``schema_changed``,
+    ``call_breaks``, ``closer_to_another_tool``.
     """
 
     def __init__(self, toolbox: Toolbox, embedder: Embedder) -> None:
@@ -52,10 +56,11 @@ class Checker:
         self._tools = tuple(tool.name for tool in toolbox.tools)
         self._place = {name: index for index, name in enumerate(self._tools)}
         self._originals = embedder.embed(toolbox.tools)  # [tools, D]
+        self._kept: dict[str, Kept] = {}
 
     def check(self, drafts: Sequence[tuple[Job, Draft]]) -> list[Verdict]:
         """One verdict for each draft; of two that clash, the first passes."""
-        found = [(job, draft, list(draft_problems(job.spec, draft))) for job, draft in drafts]
+        found = [(job, draft, list(draft_problems(job.spec, draft, self._of(job.spec)))) for job, draft in drafts]
         sound = [(job, draft) for job, draft, problems in found if not problems]
         nearest = iter(self._nearer_tools(sound))
         verdicts = []
@@ -66,6 +71,9 @@ class Checker:
             problems += self._clashes(job.spec, draft)
             verdicts.append(self._verdict(job, draft, problems))
         return verdicts
+
+    def _of(self, spec: ToolSpec) -> Kept:
+        return self._kept.get(spec.name) or self._kept.setdefault(spec.name, Kept.of(spec))
 
     def _verdict(self, job: Job, draft: Draft, problems: list[tuple[str, str]]) -> Verdict:
         if problems:
@@ -102,10 +110,30 @@ def rewrite_of(spec: ToolSpec, version: int, draft: Draft) -> ToolRewrite:
     return ToolRewrite(spec.name, version, draft.name, draft.description, draft.arguments)
 
 
-def draft_problems(spec: ToolSpec, draft: Draft) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a version of a tool has to keep."""
+
+    words: NameWords
+    literals: Literals
+    calls: SampleCalls
+
+    @classmethod
+    def of(cls, spec: ToolSpec) -> Kept:
+        return cls(NameWords.of(spec), Literals.of(spec), SampleCalls(spec))
+
+
+def draft_problems(spec: ToolSpec, draft: Draft, kept: Kept) -> Iterator[tuple[str, str]]:
     """What is wrong with a draft, whatever other versions there are."""
+    fault = next(filter(None, map(text_fault, _texts(draft))), "")
+    if fault:
+        yield "unprintable_text", fault
+        return
     if not is_valid_name(draft.name):
         yield "invalid_name", draft.name
+    lost = kept.words.lost(draft.name)
+    if lost:
+        yield "name_lost_words", ", ".join(lost)
     if not draft.description.strip():
         yield "no_description", ""
     old = properties(spec)
@@ -113,42 +141,64 @@ def draft_problems(spec: ToolSpec, draft: Draft) -> Iterator[tuple[str, str]]:
         differ = sorted(set(draft.arguments) ^ set(old))
         yield "arguments_differ", ", ".join(differ)
         return
-    yield from _argument_problems(old, draft)
-    for name in (spec.name, *old):
-        # A name that is kept, or is an ordinary word, gives nothing away.
-        kept = name in draft.arguments and draft.arguments[name].name == name
-        if is_identifier(name) and not kept and _mentions(draft, name):
-            yield "names_the_original", name
+    yield from _argument_problems(old, draft, kept.literals)
+    yield from _mentions(spec, draft, kept.literals)
+    yield from (("value_lost", value) for value in _lost_values(spec, draft, kept.literals))
     try:
-        yield from _schema_problems(spec, rewrite_of(spec, 1, draft))
+        yield from _schema_problems(spec, rewrite_of(spec, 1, draft), kept.calls)
     except DataError as error:
         yield "schema_changed", error.problem
 
 
-def _argument_problems(old: JsonObject, draft: Draft) -> Iterator[tuple[str, str]]:
+def _argument_problems(old: JsonObject, draft: Draft, literals: Literals) -> Iterator[tuple[str, str]]:
     taken = [argument.name.casefold() for argument in draft.arguments.values()]
     for name, argument in draft.arguments.items():
         if argument.name != name and not is_valid_name(argument.name):
             yield "invalid_argument_name", argument.name
+        if argument.name != name and name in literals.kept:
+            yield "argument_name_fixed", name
         # The name of another old argument would make a call by the old names mean something else.
         if taken.count(argument.name.casefold()) > 1 or (argument.name != name and argument.name in old):
             yield "argument_name_taken", argument.name
-        if argument_description(old[name]) and not argument.description.strip():
+        if argument_description(old[name]).strip() and not argument.description.strip():
             yield "no_argument_description", name
 
 
-def _mentions(draft: Draft, name: str) -> bool:
+def _texts(draft: Draft) -> Iterator[str]:
+    yield from (draft.name, draft.description)
+    for old, argument in draft.arguments.items():
+        yield from (old, argument.name, argument.description)
+
+
+def _mentions(spec: ToolSpec, draft: Draft, literals: Literals) -> Iterator[tuple[str, str]]:
     texts = [draft.description, *(argument.description for argument in draft.arguments.values())]
-    return any(count_mentions(text, name, quoted=False) for text in texts)
+    # A value may be spelt like a name.
+    shown = [literals.without(text) for text in texts]
+    for name in (spec.name, *draft.arguments):
+        # A name that is kept, or is an ordinary word, gives nothing away.
+        kept = name in draft.arguments and draft.arguments[name].name == name
+        if is_identifier(name) and not kept and any(count_mentions(text, name, quoted=False) for text in shown):
+            yield "names_the_original", name
 
 
-def _schema_problems(spec: ToolSpec, rewrite: ToolRewrite) -> Iterator[tuple[str, str]]:
-    """The way back must give the original: only names and descriptions have changed."""
+def _lost_values(spec: ToolSpec, draft: Draft, literals: Literals) -> list[str]:
+    lost = set(literals.lost(spec.description, draft.description))
+    for name, schema in properties(spec).items():
+        lost.update(literals.lost(argument_description(schema), draft.arguments[name].description))
+    return sorted(lost)
+
+
+def _schema_problems(spec: ToolSpec, rewrite: ToolRewrite, calls: SampleCalls) -> Iterator[tuple[str, str]]:
+    """Only names and descriptions have changed: the way back gives the original, and calls are as valid as before."""
     old = properties(spec)
     given_back = {
         argument.name: ArgumentRewrite(name, argument_description(old[name]))
         for name, argument in rewrite.arguments.items()
     }
     back = ToolRewrite(rewrite.name, 1, spec.name, spec.description, given_back)
-    if json.dumps(back.spec(rewrite.spec(spec)).parameters) != json.dumps(spec.parameters):
+    shown = rewrite.spec(spec)
+    if json.dumps(back.spec(shown).parameters) != json.dumps(spec.parameters):
         yield "schema_changed", ""
+    broken = calls.broken_by(rewrite, shown)
+    if broken is not None:
+        yield "call_breaks", json.dumps(broken)

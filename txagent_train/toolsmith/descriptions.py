@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from txagent_train.core.records import ToolSpec
 from txagent_train.data.mentions import Word, is_identifier, replace_words
 from txagent_train.toolsmith.lexicon import GENERIC, SYNONYMS, VERB_CLASSES
-from txagent_train.toolsmith.names import CLASS_OF, NameParts, described_verb
+from txagent_train.toolsmith.literals import Literals
+from txagent_train.toolsmith.nameparts import CLASS_OF, NameParts, described_verb
 from txagent_train.toolsmith.synonyms import Choices, argument_description, properties
-from txagent_train.toolsmith.words import STOP_WORDS, capitalised, sentences, stem
+from txagent_train.toolsmith.words import STOP_WORDS, capitalised, one_line, sentences, stem
 
 # v: to look up, vs: looks up, ving: looking up, o: what is looked up. A capital asks for one.
 _REGISTERS = (
@@ -94,6 +95,7 @@ _LEANING = re.compile(
     r"(?:The|This|That|These|Those|It|They|Its|Their|But|And|Or|Also|Then|Note|However|Such|If|For)\b"
 )
 _NUMBER_OF = re.compile(r"(?:The )?(?:maximum |max )?number of (?P<what>.+) to (?P<do>\w+)\.?", re.IGNORECASE)
+_SECOND_VERB = re.compile(r"(?:,|\band|\bor|\bthen) (\w+)(?= (?:the|a|an|its|their|all|them|it)\b)")
 _ARTICLE = re.compile(r"(?:The|A|An) ")
 _DOUBLED = frozenset({"get", "plot", "map", "submit", "stop", "spot", "scan", "run", "plan"})
 
@@ -102,7 +104,7 @@ def write_description(
     spec: ToolSpec, names: Mapping[str, str], choices: Choices, rng: random.Random, version: int, *, attempt: int = 0
 ) -> str:
     """Another description of a tool. ``names`` are the new names of the tool and of its arguments, by the old ones."""
-    text = spec.description.strip() or _from_name(spec)
+    text = one_line(spec.description) or _from_name(spec)
     first, *rest = sentences(text) or [""]
     parts = [_first_sentence(first, choices, rng, version, attempt)]
     rest = [choices.apply(sentence) for sentence in rest]
@@ -111,7 +113,7 @@ def write_description(
     required = spec.parameters.get("required")
     given = [names.get(name, name) for name in required if isinstance(name, str)] if isinstance(required, list) else []
     tail = rng.choice(_TAILS) if given and len(given) <= 4 else ""
-    written = _renamed(" ".join([*parts, *rest]), names)
+    written = _renamed(" ".join([*parts, *rest]), names, choices.literals)
     return f"{written} {tail.format(_listed(given))}" if tail else written
 
 
@@ -119,17 +121,22 @@ def write_argument_descriptions(
     spec: ToolSpec, names: Mapping[str, str], choices: Choices, rng: random.Random
 ) -> dict[str, str]:
     """Another description of each argument; what has none keeps none."""
-    found = {name: argument_description(schema) for name, schema in properties(spec).items()}
-    return {name: _renamed(_argument(text, choices, rng), names) if text else "" for name, text in found.items()}
+    literals = choices.literals
+    found = {name: one_line(argument_description(schema)) for name, schema in properties(spec).items()}
+    return {
+        name: _renamed(_argument(text, choices, rng), names, literals) if text else "" for name, text in found.items()
+    }
 
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    words = {old: Word(new, quoted=not is_identifier(old)) for old, new in names.items()}
-    return replace_words(text, words)[0]
+def _renamed(text: str, names: Mapping[str, str], literals: Literals) -> str:
+    words = {old: Word(new, quoted=not is_identifier(old)) for old, new in names.items() if new != old}
+    # A value of the schema is no mention of what is named like it.
+    parts = (part if is_value else replace_words(part, words)[0] for part, is_value in literals.parts(text))
+    return "".join(parts)
 
 
 def _from_name(spec: ToolSpec) -> str:
@@ -140,17 +147,16 @@ def _from_name(spec: ToolSpec) -> str:
 
 
 def _first_sentence(sentence: str, choices: Choices, rng: random.Random, version: int, attempt: int) -> str:
-    behind = sentence.partition(" ")[2]
+    verb, _, behind = sentence.partition(" ")
     verb_class = described_verb(sentence)
     behind = behind.rstrip().removesuffix(".")
-    if not verb_class or not behind or "\n" in behind or behind.endswith(("!", "?", ":")):
-        return _framed(choices.apply(sentence), rng, version + attempt, attempt)
-    matches = (pattern.fullmatch(behind) for pattern in _SPLIT)
-    # "to avoid while" leans on what follows it.
-    splits = [found for found in matches if found and found["x"].split()[-1] not in STOP_WORDS]
+    whole = "\n" in sentence or behind.endswith(("!", "?", ":")) or verb in choices.literals.values
+    if not verb_class or not behind or whole:
+        return _framed(choices.apply(sentence), choices.literals, rng, version + attempt, attempt)
+    splits = [] if _does_more(behind) else _splits(behind, choices.literals)
     forms = _verb_forms(rng.choice(VERB_CLASSES[verb_class]))
     registers: list[str] = list(_REGISTERS)
-    if verb_class in _BRINGS:
+    if verb_class in _BRINGS and not _does_more(behind):
         registers += _NOUN_REGISTERS
         registers += 2 * _SPLIT_REGISTERS if splits else ()
     # Each version of a tool gets its own register: a step that shares no factor with their number meets all of them.
@@ -163,11 +169,28 @@ def _first_sentence(sentence: str, choices: Choices, rng: random.Random, version
     return register.format(**words)
 
 
+def _does_more(behind: str) -> bool:
+    """Whether a second verb follows ("a page and return its title"): then the rest is not one thing that is brought."""
+    return any(CLASS_OF.get(stem(word)) for word in _SECOND_VERB.findall(behind))
+
+
+def _splits(behind: str, literals: Literals) -> list[re.Match[str]]:
+    """The ways to take a sentence apart: what the tool brings, and from what."""
+    kept = literals.protected(behind)
+
+    def cuts(match: re.Match[str]) -> bool:
+        return any(start < match.end("x") < end or start < match.start("y") < end for start, end in kept)
+
+    matches = (pattern.fullmatch(behind) for pattern in _SPLIT)
+    # "to avoid while" leans on what follows it; what is literal is not cut.
+    return [match for match in matches if match and match["x"].split()[-1] not in STOP_WORDS and not cuts(match)]
+
+
 def _step(n: int) -> int:
     return next(step for step in (7, 11, 5, 3, 1) if n % step)
 
 
-def _framed(sentence: str, rng: random.Random, turn: int, attempt: int) -> str:
+def _framed(sentence: str, literals: Literals, rng: random.Random, turn: int, attempt: int) -> str:
     """The sentence with something said before or behind it; from the third attempt on, both by chance."""
     at = (turn * 7 + rng.randint(0, 1)) % (len(_OPENINGS) + len(_CLOSINGS))
     if attempt > 1:
@@ -175,21 +198,23 @@ def _framed(sentence: str, rng: random.Random, turn: int, attempt: int) -> str:
     else:
         opening, closing = (*_OPENINGS, *[""] * len(_CLOSINGS))[at], (*[""] * len(_OPENINGS), *_CLOSINGS)[at]
     if opening.endswith(": ") and rng.random() < 0.5:
-        sentence = _lowered(sentence)
+        sentence = _lowered(sentence, literals)
     if closing and not sentence.endswith((".", "!", "?", ":")):
         sentence += "."
     return opening + sentence + closing
 
 
-def _lowered(text: str) -> str:
+def _lowered(text: str, literals: Literals) -> str:
     """The text without a capital at its beginning, where the word there is known to be no name (``Entrez``)."""
+    if any(start == 0 for start, _ in literals.protected(text)):
+        return text
     word = text.partition(" ")[0].lower()
     known = word in STOP_WORDS or word in CLASS_OF or stem(word) in SYNONYMS or stem(word) in GENERIC
     return text[:1].lower() + text[1:] if word == "a" or (known and text[1:2].islower()) else text
 
 
 def _argument(text: str, choices: Choices, rng: random.Random) -> str:
-    number = _NUMBER_OF.fullmatch(text.strip())
+    number = _NUMBER_OF.fullmatch(text)
     if number:
         what, do = choices.apply(number["what"]), number["do"]
         return rng.choice(
@@ -203,7 +228,7 @@ def _argument(text: str, choices: Choices, rng: random.Random) -> str:
                 f"{capitalised(do)} this many {what}.",
             )
         )
-    text = choices.apply(text.strip())
+    text = choices.apply(text)
     article = _ARTICLE.match(text)
     if article and rng.random() < 0.5:
         text = capitalised(text[article.end() :])
@@ -212,7 +237,7 @@ def _argument(text: str, choices: Choices, rng: random.Random) -> str:
     lead = rng.choice(_ARGUMENT_LEADS)
     if lead.startswith("{}") and len(lead) > 2 and not text.endswith("."):
         return text
-    return lead.format(_lowered(text) if lead.endswith(": {}") else text)
+    return lead.format(_lowered(text, choices.literals) if lead.endswith(": {}") else text)
 
 
 def _verb_forms(verb: str) -> dict[str, str]:

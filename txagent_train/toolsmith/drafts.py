@@ -14,7 +14,7 @@ from txagent_train.data.rewrites import ArgumentRewrite
 class Job:
     """One version of one tool to be written. ``attempt`` counts from 0; another one must give another text.
 
-    ``rejected`` are the reasons for which the attempt before was refused.
+    ``rejected`` is what the checks refused the attempt before for; empty where it gave no version to check.
     """
 
     spec: ToolSpec
@@ -34,10 +34,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class NoDraft:
-    """A version that the writer could not write: ``reason`` is a short, stable identifier, ``found`` what was met."""
+    """A version that the writer could not write: ``reason`` is a short, stable identifier, ``found`` what was met.
+
+    ``final``: another attempt would fare no better.
+    """
 
     reason: str
     found: str = ""
+    final: bool = False
 
 
 Written = Draft | NoDraft

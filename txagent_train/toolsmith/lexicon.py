@@ -215,16 +215,24 @@ ABBREVIATIONS: dict[str, str] = {
 }
 """For names only."""
 
-GENERIC = frozenset(
-    {stem for words in VERB_CLASSES.values() for verb in words for stem in verb.split()}
-    | {"info", "information", "detail", "data", "fact", "record", "entry", "result", "item", "hit", "name", "list",
-       "value", "identifier", "id", "code", "term", "word", "text", "number", "count", "total", "set", "collection",
-       "particular", "given", "certain", "stated", "named", "supplied", "full", "further", "extra", "more", "several",
-       "many", "possible", "different", "according", "basis", "starting", "linked", "connected", "related", "tied",
-       "concerning", "regarding", "example", "instance", "look", "match", "all", "series", "option", "setting",
-       "parameter", "output", "overview", "account", "outline", "existing", "important", "notable"}
+GENERIC_NOUNS = frozenset(
+    {"info", "information", "detail", "data", "fact", "record", "entry", "result", "item", "hit", "name", "list",
+     "value", "identifier", "id", "code", "term", "word", "text", "number", "count", "total", "set", "collection",
+     "particular", "given", "certain", "stated", "named", "supplied", "full", "further", "extra", "more", "several",
+     "many", "possible", "different", "according", "basis", "starting", "linked", "connected", "related", "tied",
+     "concerning", "regarding", "example", "instance", "look", "match", "all", "series", "option", "setting",
+     "parameter", "output", "overview", "account", "outline", "existing", "important", "notable"}
 )  # fmt: skip
+"""Nouns, and words that go with any noun, that say nothing of the subject."""
+GENERIC = frozenset(stem for words in VERB_CLASSES.values() for verb in words for stem in verb.split()) | GENERIC_NOUNS
 """Stems that tell no tool from another, so that any version may use them."""
+
+NEUTRAL = (
+    "use {}", "run {}", "call {}", "do {}", "{} tool", "{} function", "{} service", "{} request", "{} operation",
+    "perform {}", "execute {}", "{} action", "{} utility", "{} task", "invoke {}", "{} command", "{} helper",
+    "{} api", "{} routine", "apply {}", "{} endpoint", "{} step", "start {}", "{} query", "make {} call",
+)  # fmt: skip
+"""Forms of a name without a verb that is known."""
 
 ARGUMENT_NAMES: dict[str, tuple[str, ...]] = {
     "limit": (

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from txagent_train.core.records import ToolSpec
-from txagent_train.toolsmith.lexicon import ABBREVIATIONS, ARGUMENT_NAMES, VERB_CLASSES, VERB_NOUNS
-from txagent_train.toolsmith.synonyms import Choices, Vocabulary
+from txagent_train.data.schema_names import ArgumentNames
+from txagent_train.data.spelling import MAX_NAME_LENGTH
+from txagent_train.toolsmith.lexicon import (
+    ABBREVIATIONS,
+    ARGUMENT_NAMES,
+    GENERIC_NOUNS,
+    NEUTRAL,
+    VERB_CLASSES,
+    VERB_NOUNS,
+)
+from txagent_train.toolsmith.nameparts import CLASS_OF, NameParts
+from txagent_train.toolsmith.namewords import NameWords
+from txagent_train.toolsmith.synonyms import Choices, Vocabulary, properties
 from txagent_train.toolsmith.words import (
-    MAX_NAME_LENGTH,
     STOP_WORDS,
     identifier,
     identifier_words,
@@ -22,15 +32,7 @@ from txagent_train.toolsmith.words import (
 _TRIES = 12
 _BODY_LENGTH = MAX_NAME_LENGTH - 22
 """Characters for what a name is about; the rest is for the verb and what joins them."""
-_CONNECTORS = ("by", "from", "using", "via", "for", "with")
 _BY = ("by", "from", "using", "given", "via", "with", "based_on", "for")
-_NEUTRAL = (
-    "use {}", "run {}", "call {}", "do {}", "{} tool", "{} function", "{} service", "{} request", "{} operation",
-    "perform {}", "execute {}", "{} action", "{} utility", "{} task", "invoke {}", "{} command", "{} helper",
-    "{} api", "{} routine", "apply {}", "{} endpoint", "{} step", "start {}", "{} query", "make {} call",
-)  # fmt: skip
-"""For a name without a verb that is known."""
-_NOT_AFTER_VERBS = ("of", "for", "on", "to", "is", "are")
 _TYPE_WORDS = {
     "string": ("text", "value", "string", "entry"),
     "integer": ("value", "number", "setting"),
@@ -40,56 +42,6 @@ _TYPE_WORDS = {
     "object": ("object", "settings", "fields", "data"),
 }
 _ANY_TYPE = ("value", "input", "param", "arg")
-CLASS_OF: dict[str, str] = {}
-"""The class of each verb."""
-for _name, _verbs in VERB_CLASSES.items():
-    for _verb in _verbs:
-        CLASS_OF.setdefault(_verb, _name)
-# The verb that names a class belongs to it, even where an earlier class has it too.
-CLASS_OF.update({name: name for name in VERB_CLASSES})
-
-
-@dataclass(frozen=True, slots=True)
-class NameParts:
-    """``FDA_get_drug_names_by_alarm``: prefix FDA, verb class retrieve, subject drug names, key alarm.
-
-    ``verb_class`` is "" where no verb is known; ``key`` is empty where the name has no "by".
-    """
-
-    prefix: tuple[str, ...]
-    verb_class: str
-    subject: tuple[str, ...]
-    key: tuple[str, ...]
-
-    @classmethod
-    def of(cls, spec: ToolSpec) -> NameParts:
-        """The parts of a tool's name. A verb is looked for in its first words, then at the description's beginning."""
-        words = tuple(word.lower() for word in identifier_words(spec.name))
-        at = next((index for index, word in enumerate(words[:3]) if _is_verb(word, index, len(words))), None)
-        if at is None:
-            return cls._of(words[:0], described_verb(spec.description), words)
-        return cls._of(words[:at], CLASS_OF[words[at]], words[at + 1 :])
-
-    @classmethod
-    def _of(cls, prefix: tuple[str, ...], verb_class: str, body: tuple[str, ...]) -> NameParts:
-        split = next((index for index in range(len(body) - 2, 0, -1) if body[index] in _CONNECTORS), None)
-        if split is None or all(word in STOP_WORDS for word in body[:split]):
-            return cls(prefix, verb_class, body, ())
-        return cls(prefix, verb_class, body[:split], body[split + 1 :])
-
-
-def _is_verb(word: str, index: int, n_words: int) -> bool:
-    # "fold_change" and "drug_list" are nouns: a later word counts as a verb only where something follows it.
-    return word in CLASS_OF and (index == 0 or index + 1 < n_words)
-
-
-def described_verb(description: str) -> str:
-    """The class of the verb with which a description begins, or ""."""
-    word, _, behind = description.strip().partition(" ")
-    # "Report of a submission" begins with a noun.
-    if behind.split(" ", 1)[0] in _NOT_AFTER_VERBS:
-        return ""
-    return CLASS_OF.get(word.lower()) or CLASS_OF.get(stem(word), "")
 
 
 def keywords(spec: ToolSpec, vocabulary: Vocabulary, n: int) -> tuple[str, ...]:
@@ -110,34 +62,49 @@ class NameWriter:
 
     def __init__(self, vocabulary: Vocabulary, reserved: Collection[str]) -> None:
         self._vocabulary, self._reserved = vocabulary, reserved
+        self._words: dict[str, NameWords] = {}
 
     def write(self, spec: ToolSpec, choices: Choices, rng: random.Random, version: int, *, attempt: int = 0) -> str:
-        """Another name of the tool: a valid identifier, short enough. Whether it is free, the checks say."""
+        """Another name of the tool: a valid identifier, short enough, that says what it is about.
+
+        Whether it is free, the checks say.
+        """
         parts = NameParts.of(spec)
         required = spec.parameters.get("required")
+        derived: tuple[str, ...] = ()
         if not parts.key and parts.verb_class and isinstance(required, list) and len(required) == 1 and version % 2:
-            parts = replace(parts, key=tuple(word.lower() for word in identifier_words(str(required[0]))))
+            derived = tuple(word.lower() for word in identifier_words(str(required[0])))
+        kept = self._words.get(spec.name) or self._words.setdefault(spec.name, NameWords.of(spec))
         name = ""
         for turn in range(version + attempt, version + attempt + _TRIES):
-            words = self._compose(spec, parts, choices, rng, turn)
+            late = turn - version - attempt >= _TRIES // 2
+            if late and rng.random() < 0.5:
+                words = _compact(parts, rng)
+            else:
+                words = self._compose(spec, replace(parts, key=derived or parts.key), choices, rng, turn)
+            derived = () if late else derived
             if attempt > 1:  # a few words have only so many orders
-                words = rng.choice(_NEUTRAL).format(" ".join(words)).split()
+                words = rng.choice(NEUTRAL).format(" ".join(words)).split()
             name = identifier(words)
+            fits = len(name) <= MAX_NAME_LENGTH
             name = name[:MAX_NAME_LENGTH].rstrip("_")
-            if name.casefold() not in self._reserved:
+            if fits and name.casefold() not in self._reserved and not kept.lost(name):
                 break
         return name
 
     def _compose(self, spec: ToolSpec, parts: NameParts, choices: Choices, rng: random.Random, turn: int) -> list[str]:
         prefix = " ".join(parts.prefix)
-        subject, key = (choices.apply(" ".join(words)) for words in (parts.subject, parts.key))
+        plain = Body(parts.subject, parts.key)
+        body = Body(*(tuple(_joined(choices, words)) for words in (parts.subject, parts.key)))
         opaque = len(parts.subject) + len(parts.key) < 2
-        if opaque and (turn % 2 or not subject):
+        if opaque and (turn % 2 or not body.subject):
             # One word (esearch) has no synonyms: the description says what the tool is about.
-            subject = choices.apply(" ".join(keywords(spec, self._vocabulary, rng.randint(2, 4)))) or subject
-        subject, key = self._shortened(subject.replace("-", " "), key.replace("-", " "), rng)
+            found = keywords(spec, self._vocabulary, rng.randint(2, 4))
+            found = tuple(word for word in found if word not in parts.prefix)
+            body = replace(body, subject=tuple(_joined(choices, found)) or body.subject)
+        subject, key = self._shortened(body, plain, _BODY_LENGTH - len(prefix), rng).texts
         if not parts.verb_class:
-            phrase = rng.choice(_NEUTRAL).format(" by ".join(text for text in (subject, key) if text))
+            phrase = rng.choice(NEUTRAL).format(" by ".join(text for text in (subject, key) if text))
         else:
             phrase = self._phrase(parts.verb_class, subject, key, rng, turn)
         if prefix:
@@ -168,27 +135,89 @@ class NameWriter:
             f"{by} {key} {verb} {subject}",
         )[turn % 8]
 
-    def _shortened(self, subject: str, key: str, rng: random.Random) -> tuple[str, str]:
-        """Both, short enough for a name: of the longer one the words go that say least, which is partly chance."""
-        while len(subject) + len(key) > _BODY_LENGTH:
-            longer = max(subject, key, key=len)
-            words = [ABBREVIATIONS.get(word, word) for word in longer.split()]
-            if words == longer.split() and len(words) > 1:
-                worth = [self._vocabulary.rarity(stem(word)) * _tells(word) + 0.3 * rng.random() for word in words]
-                del words[worth.index(min(worth))]
-            shorter = " ".join(words)
-            if shorter == longer:
+    def _shortened(self, body: Body, plain: Body, room: int, rng: random.Random) -> Body:
+        """The body, short enough: by abbreviations, then the tool's own words (``plain``), then those that say least.
+
+        In the end the words go that most tools have, which is partly chance.
+        """
+        changes = (Body.abbreviated, plain.as_longer_of, plain.as_longer_of, Body.abbreviated, Body.without_idle_words)
+        for change in changes:
+            if body.length <= room:
+                return body
+            body = change(body)
+        while body.length > room:
+            side = body.longer
+            if len(side) < 2:
                 break
-            subject, key = (shorter, key) if longer == subject else (subject, shorter)
-        return subject, key
+            worth = [self._vocabulary.rarity(stem(word)) * _tells(word) + 0.3 * rng.random() for word in side]
+            least = worth.index(min(worth))
+            body = body.with_longer((*side[:least], *side[least + 1 :]))
+        return body
 
 
-def argument_names(properties: Mapping[str, object], choices: Choices, rng: random.Random) -> dict[str, str]:
-    """Another name for each argument, or now and then the old one; one to one."""
-    taken = {name.casefold() for name in properties}
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a name is about: the words of its subject, and of what it goes by."""
+
+    subject: tuple[str, ...]
+    key: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        return " ".join(self.subject), " ".join(self.key)
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.texts))
+
+    @property
+    def longer(self) -> tuple[str, ...]:
+        """The side with more letters."""
+        subject, key = self.texts
+        return self.subject if len(subject) >= len(key) else self.key
+
+    def with_longer(self, words: tuple[str, ...]) -> Body:
+        """Other words in place of the longer side."""
+        return Body(words, self.key) if self.longer is self.subject else Body(self.subject, words)
+
+    def as_longer_of(self, body: Body) -> Body:
+        """The body with these words on its longer side."""
+        return body.with_longer(self.subject if body.longer is body.subject else self.key)
+
+    def abbreviated(self) -> Body:
+        """Known abbreviations in place of words."""
+        return Body(*(tuple(ABBREVIATIONS.get(word, word) for word in side) for side in (self.subject, self.key)))
+
+    def without_idle_words(self) -> Body:
+        """Without words that say nothing, as far as a side has others; and what both sides say is said once."""
+        sides: list[tuple[str, ...]] = []
+        for side in (self.subject, self.key):
+            kept = tuple(word for word in side if word not in STOP_WORDS and stem(word) not in GENERIC_NOUNS)
+            said = sides[0] if sides else ()
+            sides.append(tuple(word for word in kept if word not in said) or kept or side)
+        return Body(*sides)
+
+
+def _compact(parts: NameParts, rng: random.Random) -> list[str]:
+    """The telling words of a name and little else: for one that leaves hardly any room."""
+    body = Body(parts.subject, parts.key).without_idle_words()
+    subject, key = (body.abbreviated() if rng.random() < 0.5 else body).texts
+    verb = min(rng.choices(VERB_CLASSES.get(parts.verb_class, ("use",)), k=3), key=len)
+    joined = rng.choice((f"{subject} by {key}", f"{key} to {subject}", f"{subject} {key}")) if key else subject
+    return [*parts.prefix, *rng.choice((f"{verb} {joined}", joined, f"{joined} tool")).split()]
+
+
+def _joined(choices: Choices, words: Sequence[str]) -> list[str]:
+    return choices.apply(" ".join(words)).replace("-", " ").split()
+
+
+def argument_names(spec: ToolSpec, choices: Choices, rng: random.Random) -> dict[str, str]:
+    """Another name for each argument, or now and then the old one; one to one. Some have to keep it (Literals)."""
+    kept, known = choices.literals.kept, ArgumentNames.of(spec.parameters).known
+    taken = {name.casefold() for name in known}
     names: dict[str, str] = {}
-    for old, schema in properties.items():
-        options = _argument_options(old, schema, choices, rng)
+    for old, schema in properties(spec).items():
+        options = [] if old in kept else _argument_options(old, schema, choices, rng)
         free = [name for name in options if name.casefold() not in taken and len(name) <= MAX_NAME_LENGTH]
         names[old] = old if not free or rng.random() < 0.15 else free[0]
         taken.add(names[old].casefold())
@@ -201,7 +230,7 @@ def _argument_options(old: str, schema: object, choices: Choices, rng: random.Ra
     rng.shuffle(known)
     if known:
         return known
-    plain = choices.apply(" ".join(words)).replace("-", " ").split()
+    plain = _joined(choices, words)
     kind = schema.get("type") if isinstance(schema, dict) else None
     marks = _TYPE_WORDS.get(kind, _ANY_TYPE) if isinstance(kind, str) else _ANY_TYPE
     mark = rng.choice(marks)

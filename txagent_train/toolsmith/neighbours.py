@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from txagent_train.core.errors import UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.writing import check_free
@@ -33,8 +34,11 @@ def write_neighbours(
     """Write the neighbour file, and say what is in it.
 
     Raises:
-        UserError: the file exists and ``overwrite`` is False, or nothing can be written there.
+        UserError: the file exists and ``overwrite`` is False, its name promises a compressed one, or nothing can be
+            written there.
     """
+    if path.suffix in (".gz", ".zst"):
+        raise UserError("a file of neighbours is not compressed", where=str(path), fix="end its name in .json")
     check_free(path, overwrite=overwrite)
     nearest = nearest_tools(toolbox, embedder, n)
     file = {"toolbox_hash": toolbox.hash, "embedder": embedder.name, "neighbours": nearest}

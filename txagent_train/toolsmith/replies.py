@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txagent_train.data.rewrites import ArgumentRewrite
+from txagent_train.data.spelling import text_fault
 from txagent_train.toolsmith.drafts import Draft, NoDraft, Written
 
+_NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)")
 _THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
 _DECODER = json.JSONDecoder()
 _SHOWN = 200
@@ -28,7 +30,7 @@ def read_reply(text: str, wanted: Sequence[int]) -> Mapping[int, Written] | NoDr
     if isinstance(value, dict):  # {"1": {...}, "2": {...}}
         value = [item | {"version": key} for key, item in value.items() if isinstance(item, dict)]
     if not isinstance(value, list) or not value:
-        return NoDraft("unreadable_reply", text[:_SHOWN])
+        return NoDraft("unreadable_reply", _excerpt(text))
     items = [item for item in value if isinstance(item, dict)]
     numbered = {_number(item.get("version")) for item in items} >= set(wanted)
     numbers = [_number(item.get("version")) for item in items] if numbered else wanted
@@ -40,28 +42,56 @@ def _first_json(text: str) -> Any:
     for start in re.finditer(r"[\[{]", text):
         try:
             return _DECODER.raw_decode(text, start.start())[0]
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
+        except RecursionError:
+            return None  # what stands inside is as deep
     return None
 
 
 def _number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
-    found = re.search(r"\d+", str(value))
+    found = _NUMBER.search(str(value))
     return int(found.group()) if found else None
 
 
 def _draft(item: dict[str, Any]) -> Written:
-    name, description, arguments = item.get("name"), item.get("description"), item.get("arguments", {})
-    if isinstance(arguments, list):  # [{"original": ..., "name": ..., "description": ...}]
-        arguments = {argument.get("original"): argument for argument in arguments if isinstance(argument, dict)}
-    if not isinstance(name, str) or not isinstance(description, str) or not isinstance(arguments, dict):
-        return NoDraft("unreadable_version", json.dumps(item)[:_SHOWN])
+    name, description, arguments = item.get("name"), item.get("description"), _arguments(item.get("arguments", {}))
+    if not isinstance(name, str) or not isinstance(description, str) or arguments is None:
+        return _unreadable(item)
+    texts = [name, description, *(text for old, new in arguments.items() for text in (old, new.name, new.description))]
+    # Half characters and control characters are no text: no file and no prompt takes them.
+    if any(map(text_fault, texts)):
+        return _unreadable(item)
+    return Draft(name.strip(), description.strip(), arguments)
+
+
+def _arguments(value: Any) -> dict[str, ArgumentRewrite] | None:
+    """The arguments by original name, or None where they cannot be read."""
+    pairs = list(value.items()) if isinstance(value, dict) else None
+    if isinstance(value, list):  # [{"original": ..., "name": ..., "description": ...}]
+        pairs = [(item.get("original") if isinstance(item, dict) else None, item) for item in value]
+    if pairs is None:
+        return None
     read: dict[str, ArgumentRewrite] = {}
-    for old, argument in arguments.items():
-        new, about = (argument.get("name"), argument.get("description") or "") if isinstance(argument, dict) else (0, 0)
-        if not isinstance(old, str) or not isinstance(new, str) or not isinstance(about, str):
-            return NoDraft("unreadable_version", json.dumps(item)[:_SHOWN])
+    for old, argument in pairs:
+        if not isinstance(old, str) or not isinstance(argument, dict) or old in read:
+            return None
+        new, about = argument.get("name"), argument.get("description") or ""
+        if not isinstance(new, str) or not isinstance(about, str):
+            return None
         read[old] = ArgumentRewrite(new.strip(), about.strip())
-    return Draft(name.strip(), description.strip(), read)
+    return read
+
+
+def _unreadable(item: dict[str, Any]) -> NoDraft:
+    try:
+        return NoDraft("unreadable_version", _excerpt(json.dumps(item)))
+    except RecursionError:
+        return NoDraft("unreadable_version", "nested too deeply")
+
+
+def _excerpt(text: str) -> str:
+    """The beginning of a text, in characters that any file takes."""
+    return text[:_SHOWN].encode("utf-8", "backslashreplace").decode()

@@ -34,7 +34,7 @@ class RewritePlan:
         n: versions of each tool.
         attempts: how often a version is written, at most, until it passes the checks.
         hold_out_versions: the last so many versions of each tool are for evaluation only.
-        hold_out_tools: this share of the tools is for evaluation only, in every version.
+        hold_out_tools: this share of the tools, and one at least, is for evaluation only, in every version.
         hold_out: the names of further such tools.
         seed: which tools are held out.
 
@@ -121,12 +121,11 @@ def rewrite_toolbox(toolbox: Toolbox, writer: Writer, embedder: Embedder, plan: 
             if isinstance(outcome, ToolRewrite):
                 passed[job.spec.name, job.version] = outcome
                 continue
-            refused.update(reason for reason, _ in outcome)
-            if job.attempt + 1 < plan.attempts:
-                reasons = tuple(f"{reason}: {found}" for reason, found in outcome)
-                again.append(replace(job, attempt=job.attempt + 1, rejected=reasons))
+            refused.update(reason for reason, _ in outcome.problems)
+            if job.attempt + 1 < plan.attempts and not outcome.final:
+                again.append(replace(job, attempt=job.attempt + 1, rejected=outcome.told))
             else:
-                failures.append(Failure(job.spec.name, job.version, outcome))
+                failures.append(Failure(job.spec.name, job.version, outcome.problems))
         if again:
             _log.info("%d of %d versions are written again", len(again), len(pending))
         pending = again
@@ -137,18 +136,28 @@ def rewrite_toolbox(toolbox: Toolbox, writer: Writer, embedder: Embedder, plan: 
     return Rewriting(rewrites, tuple(failures), refused, left_out, variety(rewrites, toolbox))
 
 
-def _written(writer: Writer, checker: Checker, jobs: Sequence[Job]) -> list[tuple[Job, ToolRewrite | Problems]]:
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a version did not pass. ``told`` is what the writer hears of it: what the checks say, and not a server."""
+
+    problems: Problems
+    told: tuple[str, ...] = ()
+    final: bool = False
+
+
+def _written(writer: Writer, checker: Checker, jobs: Sequence[Job]) -> list[tuple[Job, ToolRewrite | _Refusal]]:
     with progress("versions", len(jobs)) as bar:
         written = writer.write(jobs, bar.advance)
     drafts = [(job, draft) for job, draft in zip(jobs, written, strict=True) if isinstance(draft, Draft)]
     verdicts = iter(checker.check(drafts))
-    outcomes: list[tuple[Job, ToolRewrite | Problems]] = []
+    outcomes: list[tuple[Job, ToolRewrite | _Refusal]] = []
     for job, draft in zip(jobs, written, strict=True):
         if isinstance(draft, NoDraft):
-            outcomes.append((job, ((draft.reason, draft.found),)))
+            outcomes.append((job, _Refusal(((draft.reason, draft.found),), final=draft.final)))
         else:
-            verdict = next(verdicts)
-            outcomes.append((job, verdict.rewrite or verdict.problems))
+            problems = (verdict := next(verdicts)).problems
+            told = tuple(f"{reason}: {found}" for reason, found in problems)
+            outcomes.append((job, verdict.rewrite or _Refusal(problems, told)))
     return outcomes
 
 
@@ -165,7 +174,9 @@ def held_out_tools(tools: Sequence[ToolSpec], plan: RewritePlan) -> frozenset[st
         raise UserError(
             f"{unknown[0]} cannot be held out: it is no tool that gets versions", fix="name one of the tools"
         )
-    out = frozenset(rng.sample(names, round(plan.hold_out_tools * len(names)))).union(plan.hold_out)
+    # A share of a few tools is one of them at least: what was asked for must not come to nothing.
+    count = max(round(plan.hold_out_tools * len(names)), min(1, len(names))) if plan.hold_out_tools else 0
+    out = frozenset(rng.sample(names, count)).union(plan.hold_out)
     if names and len(out) == len(names):
         raise UserError("all tools would be held out", fix=_LEAVE_SOME)
     return out

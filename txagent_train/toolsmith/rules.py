@@ -10,9 +10,10 @@ from txagent_train.data.rewrites import ArgumentRewrite
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.toolsmith.descriptions import write_argument_descriptions, write_description
 from txagent_train.toolsmith.drafts import Draft, Job, Written
+from txagent_train.toolsmith.literals import Literals
 from txagent_train.toolsmith.names import NameWriter, argument_names
 from txagent_train.toolsmith.reserved import reserved_names
-from txagent_train.toolsmith.synonyms import Choices, Vocabulary, properties
+from txagent_train.toolsmith.synonyms import Choices, Vocabulary
 
 
 class RuleWriter:
@@ -22,6 +23,7 @@ class RuleWriter:
         self._seed = seed
         self._vocabulary = Vocabulary(toolbox.tools)
         self._names = NameWriter(self._vocabulary, reserved_names(toolbox))
+        self._literals: dict[str, Literals] = {}
 
     def settings(self) -> JsonObject:
         """See Writer.settings."""
@@ -39,9 +41,10 @@ class RuleWriter:
         """The version of one job."""
         spec = job.spec
         rng = random.Random(f"rewrite:{self._seed}:{spec.name}:{job.version}:{job.attempt}")
-        choices = Choices(self._vocabulary, spec.name, rng, attempt=job.attempt)
+        literals = self._literals.get(spec.name) or self._literals.setdefault(spec.name, Literals.of(spec))
+        choices = Choices(self._vocabulary, spec.name, literals, rng, attempt=job.attempt)
         name = self._names.write(spec, choices, rng, job.version, attempt=job.attempt)
-        arguments = argument_names(properties(spec), choices, rng)
+        arguments = argument_names(spec, choices, rng)
         names = arguments | {spec.name: name}
         description = write_description(spec, names, choices, rng, job.version, attempt=job.attempt)
         described = write_argument_descriptions(spec, names, choices, rng)

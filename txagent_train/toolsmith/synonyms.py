@@ -6,21 +6,26 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from txagent_train.core.records import ToolSpec
 from txagent_train.toolsmith.lexicon import GENERIC, SYNONYMS
 from txagent_train.toolsmith.words import capitalised, content_words, plural
+
+if TYPE_CHECKING:
+    from txagent_train.toolsmith.literals import Literals
 
 KEEP = 0.3
 """Chance that a word stays as it is."""
 KEEP_MORE = 0.15
 """Added to it with each attempt: what was refused should come closer to the original."""
 
-# What stands in brackets, quotes or code is often a value that a call must give as it is written there.
-_LITERAL = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'")
 _FORMS = {form: key for key in SYNONYMS for form in (plural(key), key)}
+# With the article before it, which must go with what stands for the phrase.
 _PHRASE = re.compile(
-    r"(?<![\w'-])(?:" + "|".join(re.escape(form) for form in sorted(_FORMS, key=len, reverse=True)) + r")(?![\w'-])",
+    r"(?<![\w'-])(?P<article>an? )?(?P<phrase>"
+    + "|".join(re.escape(form) for form in sorted(_FORMS, key=len, reverse=True))
+    + r")(?![\w'-])",
     re.IGNORECASE,
 )
 
@@ -73,7 +78,10 @@ class Vocabulary:
 class Choices:
     """One version's choice of synonyms: a word that occurs twice is replaced alike."""
 
-    def __init__(self, vocabulary: Vocabulary, tool: str, rng: random.Random, *, attempt: int = 0) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, tool: str, literals: Literals, rng: random.Random, *, attempt: int = 0
+    ) -> None:
+        self.literals = literals
         self._vocabulary, self._tool, self._rng = vocabulary, tool, rng
         self._keep = KEEP + KEEP_MORE * attempt
         self._chosen: dict[str, str] = {}
@@ -87,30 +95,35 @@ class Choices:
         return self._chosen[key]
 
     def apply(self, text: str) -> str:
-        """The text with its words replaced; values in brackets, quotes or code stay."""
+        """The text with its words replaced; what is literal in it stays."""
         parts, end = [], 0
-        for literal in _LITERAL.finditer(text):
-            parts += [self._replaced(text[end : literal.start()]), literal.group()]
-            end = literal.end()
-        return _with_articles("".join([*parts, self._replaced(text[end:])]))
+        for start, stop in self.literals.protected(text):
+            parts += [self._replaced(text[end:start]), text[start:stop]]
+            end = stop
+        return "".join([*parts, self._replaced(text[end:])])
 
     def _replaced(self, text: str) -> str:
         return _PHRASE.sub(self._substitute, text)
 
     def _substitute(self, found: re.Match[str]) -> str:
-        text = found.group()
+        article, text = found["article"] or "", found["phrase"]
         if text.isupper():  # an abbreviation (ID) is no word of the lexicon
-            return text
+            return found[0]
         form = text.lower()
         key = _FORMS[form]
         chosen = self.of(key)
         if chosen == key:
-            return text
+            return found[0]
         chosen = plural(chosen) if form != key else chosen
-        return capitalised(chosen) if text[0].isupper() else chosen
+        chosen = capitalised(chosen) if text[0].isupper() else chosen
+        before = found.string[: found.start()].rstrip()
+        # A capital A in the midst of a sentence is none: "vitamin A deficiency".
+        is_article = article.islower() or not before or before.endswith((".", "!", "?", ":"))
+        return (_article_for(article, chosen) if is_article else article) + chosen
 
 
-def _with_articles(text: str) -> str:
-    """The text with ``a`` and ``an`` as the words behind them want it; ``u`` and ``h`` may sound either way."""
-    text = re.sub(r"\b([Aa])n(?= [bcdfgjklmnpqrstvwxyz][a-z])", r"\1", text)
-    return re.sub(r"\b([Aa])(?= [aeio][a-z])(?! one\b)", r"\1n", text)
+def _article_for(article: str, phrase: str) -> str:
+    """``a`` or ``an`` as the phrase wants it; ``u`` and ``h`` may sound either way and leave it as it is."""
+    if not article or phrase[0].lower() in "uh":
+        return article
+    return article[0] + ("n " if phrase[0].lower() in "aeio" else " ")

@@ -19,18 +19,23 @@ from txagent_train.clients.recording import Recorded, ReplyStore
 from txagent_train.core.errors import UserError
 from txagent_train.core.records import JsonObject, ToolSpec
 from txagent_train.toolsmith.drafts import Job, NoDraft, Written
+from txagent_train.toolsmith.literals import Literals
 from txagent_train.toolsmith.replies import read_reply
 from txagent_train.toolsmith.synonyms import argument_description, properties
 
 VERSIONS_PER_REQUEST = 5
+FAILURES_AT_START = 3
+"""So many requests in a row that a server fails, before it has answered any, end the run."""
 _SYSTEM = (
     "You rewrite the descriptions of tools that an AI agent can call. A version must mean exactly what the original "
     "means, so that a reader of it would make the same calls; its wording should differ from the original and from "
     "the other versions as much as that allows. Rules: the name is a new identifier in snake_case of at most 64 "
-    "characters. The description keeps every fact, limit, unit and example of the original, and what tells the tool "
-    "from similar ones. Each argument gets a new name (an identifier, not that of another argument of the tool) and "
-    "a new description; types and allowed values are not yours to change, so quote them as they are. Never mention "
-    "the original names. Answer with one JSON object only: {\"versions\": [{\"version\": NUMBER, \"name\": TEXT, "
+    "characters, and still says what the tool is about: each telling word of the original name, or a synonym of it. "
+    "The description keeps every fact, limit, unit and example of the original, and what tells the tool from similar "
+    "ones. Each argument gets a new name (an identifier, not that of another argument of the tool) and a new "
+    "description; those listed under keep_argument_names keep their names. Types, allowed values, defaults and what is "
+    "required are not yours to change: a value that the original text names is named to the letter. Never mention the "
+    "original names otherwise. Answer with one JSON object only: {\"versions\": [{\"version\": NUMBER, \"name\": TEXT, "
     "\"description\": TEXT, \"arguments\": {ORIGINAL NAME: {\"name\": TEXT, \"description\": TEXT}}}]}."
 )  # fmt: skip
 _STYLES = (
@@ -76,8 +81,10 @@ class TeacherWriter:
         self._connect, self._store = connect, store
         self._model, self._price = model, price
         self._temperature, self._seed = temperature, seed
+        self._kept: dict[str, list[str]] = {}
         self._usage = Usage()
-        self._sent = self._reused = 0
+        self._sent = self._reused = self._failed_at_start = 0
+        self._answered = False
 
     def settings(self) -> JsonObject:
         """See Writer.settings."""
@@ -106,14 +113,14 @@ class TeacherWriter:
     async def _write(self, batches: Sequence[Sequence[Job]], done: Callable[[int], None]) -> list[Written]:
         async with self._connect() as client:
             recorded = Recorded(client, self._store)
-            first = [await self._batch(recorded, batch, done) for batch in batches[:1]]
-            for item in first[0] if first else ():
-                if isinstance(item, NoDraft) and item.reason == "unreachable":
-                    # The others would wait as long for nothing.
-                    raise UserError(f"the teacher does not answer: {item.found}", fix="check its address")
-            tasks = [asyncio.create_task(self._batch(recorded, batch, done)) for batch in batches[1:]]
+            written: list[list[Written]] = []
+            tasks: list[asyncio.Task[list[Written]]] = []
             try:
-                written = first + await asyncio.gather(*tasks)
+                # One after the other until the server has answered once: else all would wait, or pay, for nothing.
+                while len(written) < len(batches) and not self._answered:
+                    written.append(await self._batch(recorded, batches[len(written)], done))
+                tasks = [asyncio.create_task(self._batch(recorded, batch, done)) for batch in batches[len(written) :]]
+                written += await asyncio.gather(*tasks)
             finally:
                 # After an error for all of them (a wrong key) the others must not go on asking.
                 for task in tasks:
@@ -124,19 +131,34 @@ class TeacherWriter:
                 self._reused += recorded.reused
         return [item for batch in written for item in batch]
 
-    async def _batch(self, client: ChatClient, batch: Sequence[Job], done: Callable[[int], None]) -> list[Written]:
+    async def _batch(self, client: Recorded, batch: Sequence[Job], done: Callable[[int], None]) -> list[Written]:
+        request = self._request(batch)
+        is_recorded = request in self._store
         try:
-            reply = await client.complete(self._request(batch))
+            reply = await client.complete(request)
         except ChatError as error:
-            return [NoDraft(error.reason, str(error))] * len(batch)
+            self._check_start(error)
+            return [NoDraft(error.reason, str(error), final=error.permanent)] * len(batch)
         finally:
             done(len(batch))
+        self._answered = self._answered or not is_recorded
         return _drafts(reply, batch)
+
+    def _check_start(self, error: ChatError) -> None:
+        """Stop where the server has never answered: after a few requests, or at once where nothing is there."""
+        self._failed_at_start += not self._answered
+        if not self._answered and (error.reason == "unreachable" or self._failed_at_start >= FAILURES_AT_START):
+            times = f" ({self._failed_at_start} times in a row)" if self._failed_at_start > 1 else ""
+            fix = "check its address and what it says; what was answered before is kept"
+            raise UserError(f"the teacher does not answer{times}: {error}", fix=fix) from None
 
     def _request(self, batch: Sequence[Job]) -> ChatRequest:
         spec = batch[0].spec
         wanted = [{"version": job.version, "style": _STYLES[job.version % len(_STYLES)]} for job in batch]
         asked: JsonObject = {"tool": _shown(spec), "versions": wanted}
+        kept = self._kept.get(spec.name) or self._kept.setdefault(spec.name, sorted(Literals.of(spec).kept))
+        if kept:
+            asked["keep_argument_names"] = kept
         refused = sorted({reason for job in batch for reason in job.rejected})
         if refused:
             asked["earlier_answers_were_refused_for"] = refused
@@ -164,10 +186,16 @@ def _batches(jobs: Sequence[Job]) -> Iterable[Sequence[Job]]:
 
 
 def _shown(spec: ToolSpec) -> JsonObject:
+    """The tool as the teacher sees it: each argument with its schema, and whether a call must give it."""
+    required = spec.parameters.get("required")
+    needed = required if isinstance(required, list) else []
     arguments = {
         name: {
             "description": argument_description(schema),
-            "type": schema.get("type", "any") if isinstance(schema, dict) else "any",
+            "required": name in needed,
+            "schema": {key: value for key, value in schema.items() if key != "description"}
+            if isinstance(schema, dict)
+            else schema,
         }
         for name, schema in properties(spec).items()
     }
@@ -175,8 +203,11 @@ def _shown(spec: ToolSpec) -> JsonObject:
 
 
 def _answer_tokens(batch: Sequence[Job]) -> int:
-    """About how many tokens the answer has: as much for each version as the tool itself takes."""
-    return round(len(batch) * len(json.dumps(_shown(batch[0].spec))) / CHARACTERS_PER_TOKEN)
+    """About how many tokens the answer has: as much for each version as the texts of the tool itself take."""
+    spec = batch[0].spec
+    texts = {name: {"name": name, "description": argument_description(item)} for name, item in properties(spec).items()}
+    written = json.dumps({"version": 1, "name": spec.name, "description": spec.description, "arguments": texts})
+    return round(len(batch) * len(written) / CHARACTERS_PER_TOKEN)
 
 
 def _drafts(reply: ChatReply, batch: Sequence[Job]) -> list[Written]:

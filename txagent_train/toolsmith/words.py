@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-MAX_NAME_LENGTH = 64
-"""What many clients allow for the name of a tool."""
 _STOP_WORDS = (
     "a about all also an and any are as at based be been but by can each either for from given has have how if in "
     "including into is it its like may must new no not of on one only onto or other s such that the their them then "
@@ -21,15 +18,17 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 _ONE_WORD = frozenset({"PubMed", "PubChem", "UniProt", "PharmGKB", "ClinVar", "DrugBank", "OpenTargets", "DailyMed"})
 # A capital begins a word where small letters follow it; so does the ID at the end of a part.
 _WORD_START = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})|(?<=[a-z])(?=IDs?$)")
+_CONTROL = re.compile(r"[^\S\t\n ]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)(?<!vs\.)(?<!al\.)\s+(?=[A-Z(])")
 
 
 @lru_cache(maxsize=65536)
 def identifier_words(name: str) -> tuple[str, ...]:
-    """``get_drugNames_by_HPO_ID`` -> get, drug, Names, by, HPO, ID."""
+    """``get_drugNames_by_HPO_ID`` -> get, drug, Names, by, HPO, ID; a single first letter (``cBio``) is no word."""
     words: list[str] = []
     for part in re.split(r"[\W_]+", name):
-        words += [part] if part in _ONE_WORD else _WORD_START.split(part)
+        found = [part] if part in _ONE_WORD else _WORD_START.split(part)
+        words += ["".join(found[:2]), *found[2:]] if len(found[0]) == 1 else found
     return tuple(word for word in words if word)
 
 
@@ -37,11 +36,6 @@ def identifier(words: Sequence[str]) -> str:
     """The words as a valid identifier in snake case."""
     name = re.sub(r"[\W_]+", "_", "_".join(words), flags=re.ASCII).strip("_")
     return f"n_{name}" if not name or name[0].isdigit() else name
-
-
-def is_identifier(name: str) -> bool:
-    """Whether every client takes the name: ASCII, no keyword, at most MAX_NAME_LENGTH characters."""
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and len(name) <= MAX_NAME_LENGTH
 
 
 def text_words(text: str) -> list[str]:
@@ -65,6 +59,15 @@ def stem(word: str) -> str:
 def content_words(text: str) -> set[str]:
     """Stems of the words that say what a text is about."""
     return {stem(word) for word in text_words(text) if word not in STOP_WORDS and len(word) > 1}
+
+
+def one_line(text: str) -> str:
+    """The text with one space for every stretch of white space, of whatever kind; control characters count as such.
+
+    In a text of several lines (a list, code) the lines stay as they are, but for such characters.
+    """
+    cleaned = _CONTROL.sub(" ", text).strip()
+    return cleaned if "\n" in cleaned else " ".join(cleaned.split())
 
 
 def sentences(text: str) -> list[str]:

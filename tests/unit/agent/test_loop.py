@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -21,6 +21,8 @@ WIRES = [
     WireFormat("chatml", "txagent", "call"),
     WireFormat("llama3", "txagent", "call"),
     WireFormat("chatml", "hermes", "text"),
+    WireFormat("llama3", "txagent", "call", "result"),
+    WireFormat("chatml", "hermes", "text", "result"),
 ]
 
 
@@ -41,7 +43,7 @@ TOOLS = PythonTools(
 SETTINGS = AgentSettings(max_steps=4, max_new_tokens=64)
 
 
-@pytest.fixture(params=WIRES, ids=lambda wire: f"{wire.frame}-{wire.syntax}-{wire.finish}")
+@pytest.fixture(params=WIRES, ids=lambda wire: "-".join(astuple(wire)))
 def renderer(request: pytest.FixtureRequest) -> Renderer:
     tokenizer = small_llama3() if request.param.frame == "llama3" else smollm2()
     return Renderer(tokenizer, request.param)
@@ -96,6 +98,8 @@ def test_retrieved_tools_are_seen_later_and_once(renderer: Renderer) -> None:
     assert [step.tools_added for step in trace.steps] == [(PAIR,), (), (), ()]
     listed = [prompt.count('"name": "check_pair"') for prompt in backend.prompts]
     assert listed[:3] == [0, 1, 1]
+    head = backend.prompts[2].partition("QUESTION?")[0]
+    assert ('"name": "check_pair"' in head) == (renderer.wire.tool_delivery == "prompt")
     assert trace.steps[2].results == (ToolResult(0, "x and y do not go together"),)
 
 
@@ -135,7 +139,9 @@ def test_at_the_step_limit_an_answer_is_forced(renderer: Renderer) -> None:
     assert trace.metadata["stop_reason"] == trace.metadata["forced_because"] == "step_limit"
     marker = "[FinalAnswer]" if renderer.wire.finish == "call" else ""
     assert backend.prompts[4].endswith(FORCED_BEGINNING + marker)
-    assert "The get_dose." in backend.prompts[3] and "The get_dose." not in backend.prompts[4]
+    kept = renderer.wire.tool_delivery == "result"  # that list never changes
+    assert "The get_dose." in backend.prompts[3] and ("The get_dose." in backend.prompts[4]) == kept
+    assert backend.prompts[4].startswith(backend.prompts[3]) == kept
     assert ('"Finish"' in backend.prompts[4]) == (renderer.wire.finish == "call")
 
 

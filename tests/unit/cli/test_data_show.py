@@ -120,6 +120,7 @@ def test_a_recipe_decides_wire_limit_and_format(file: Path, tmp_path: Path) -> N
     data = {"sources": [{"path": str(file)}], "eval": []}
     recipe.write_text(to_yaml(tiny_recipe(tmp_path, data=data, model={"name_or_path": DEFAULT_MODEL})))
     assert "<tool_call>" in _show(file, "wire.syntax=hermes", "--recipe", recipe)
+    assert "stand in its result: check_pair" in _show(file, "wire.tool_delivery=result", "-r", recipe, "-n", 2)
     assert "stops the run (overlong)" in _show(file, "data.max_length=20", "--recipe", recipe)
     assert "left out (overlong)" in _show(file, "data.max_length=20", "data.overlong=drop", "--recipe", recipe)
     assert "stops the run (empty_trace)" in _show(file, "--recipe", recipe, "-n", 3)
@@ -134,3 +135,13 @@ def test_what_gave_way_so_that_a_sample_fits(tmp_path: Path) -> None:
     path.write_text(json.dumps(trace_to_json(trace)) + "\n")
     shown = _show(path, "--max-length", 1100, "--overlong", "summarize", "--step", 2)
     assert "results of early steps are summaries" in shown and shown.count("Filler of many words") == 100
+
+
+def test_where_found_tools_stand(file: Path) -> None:
+    for extra, place in (([], "in the list at the top"), (["--tool-delivery", "result"], "in its result")):
+        steps = _json(file, "--record", 2, *extra)["steps"]
+        said = [[note for note in step["notes"] if note.startswith("tools found")] for step in steps]
+        assert said == [[], [], *[[f"tools found in step 0 stand {place}: check_pair"]] * (len(steps) - 2)]
+        assert [len(step["tools"]) for step in steps if "tools" in step] == [2, 3, 3]
+    shown = _show(file, "--record", 2, "--tool-delivery", "result")
+    assert '{"content": ["check_pair"], "tools": [{"name": "check_pair", ' in shown

@@ -179,13 +179,14 @@ def test_the_resolved_recipe_is_read_back_unchanged(load: Load, tmp_path: Path) 
 def test_the_fingerprint_changes_with_what_is_learned_only(load: Load) -> None:
     first = fingerprint(load())
     assert first == fingerprint(load())
-    keys = sorted(FREE_ON_RESUME["train"] - {"packing"})
-    same = [*(f"train.{key}=7" for key in keys), "train.packing=trie", "data.workers=3", "data.prepared_dir=shared"]
+    keys = sorted(FREE_ON_RESUME["train"] - {"packing", "row_tokens"})
+    same = [*(f"train.{key}=7" for key in keys), "train.packing=none", "data.workers=3", "data.prepared_dir=shared"]
     same += ["model.gradient_checkpointing=true", "name=other", "output_dir=elsewhere", "tracking.wandb=off"]
     same += ["data.eval=[{path: held.jsonl}]"]
     without_eval = {**first["data"], "eval": None}
     again = fingerprint(load(overrides=same))
     assert {**again, "data": {**again["data"], "eval": None}} == {**first, "data": without_eval}
+    assert fingerprint(load(overrides=["train.row_tokens=7"])) == first
     for change in (
         "seed=1",
         "model.dtype=float32",

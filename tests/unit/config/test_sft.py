@@ -11,6 +11,7 @@ def test_defaults(load: Load) -> None:
     recipe = load()
     assert recipe.seed == 0
     assert recipe.model.dtype == "auto"
+    assert recipe.model.attn_implementation == "auto"
     assert recipe.adapter.lora.options() == {
         "r": 16,
         "lora_alpha": 16,
@@ -18,6 +19,7 @@ def test_defaults(load: Load) -> None:
         "target_modules": list(ALL_LINEAR),
     }
     assert (recipe.wire.frame, recipe.wire.syntax, recipe.wire.finish) == ("auto", "txagent", "call")
+    assert recipe.wire.tool_delivery == "prompt"
     assert recipe.data.max_length == 32768
     assert recipe.data.sources[0].weight == 1.0
     assert recipe.train.learning_rate == 2e-4
@@ -100,8 +102,11 @@ def test_keys_that_conflict(problems: Problems) -> None:
     ]
     (problem,) = problems("adapter: {method: full}", overrides=["model.quantization=nf4"])
     assert problem.startswith("model.quantization: quantized weights cannot be trained")
-    (problem,) = problems(overrides=["model.attn_implementation=flash_attention_2", "model.dtype=float32"])
+    flash = ["model.attn_implementation=flash_attention_2", "train.packing=none"]
+    (problem,) = problems(overrides=[*flash, "model.dtype=float32"])
     assert problem.startswith("model.dtype: flash_attention_2 has no float32")
+    (problem,) = problems(overrides=flash[:1])
+    assert problem.startswith("train.packing: flash_attention_2 takes no mask of a trie; use auto")
     (problem,) = problems(overrides=["data.eval=[{path: train.jsonl}]"])
     assert problem.startswith("data.eval.0.path: this file is trained on too")
     (problem,) = problems(overrides=["name=a/b"])
@@ -110,6 +115,18 @@ def test_keys_that_conflict(problems: Problems) -> None:
     assert problem == "data.augment.n_hard: the nearest tools are read from a file; name it in neighbours (override)"
     (problem,) = problems(overrides=["data.ablation.tool_fraction=0.1"])
     assert problem.startswith("data.ablation.tool_fraction: a share of which toolbox?")
+
+
+def test_rows_are_filled_with_tries_unless_packing_is_none(load: Load, problems: Problems) -> None:
+    assert (load().train.packing, load().train.row_tokens) == ("trie", None)
+    assert problems("train: {rows_per_forward: 2}") == [
+        "train.rows_per_forward: with packing trie a forward pass is one row: set row_tokens to what fits into it, or "
+        "packing to none (line 7)"
+    ]
+    assert load("train: {packing: none, rows_per_forward: 2}").train.rows_per_forward == 2
+    assert load("train: {row_tokens: 9}").train.row_tokens == 9
+    (problem,) = problems("train: {packing: none, row_tokens: 9}")
+    assert problem.startswith("train.row_tokens: belongs to packing trie")
 
 
 def test_augmentation_and_ablations_are_off_unless_asked_for(load: Load, problems: Problems) -> None:

@@ -19,13 +19,14 @@ from txagent_train.data.augment import Augmenter
 from txagent_train.data.checks import check_calls
 from txagent_train.data.decompose import decompose
 from txagent_train.data.mentions import (
-    agent_texts,
     count_mentions,
     is_identifier,
     joined,
+    model_texts,
     prompt_texts,
     spec_text,
     strings,
+    told_about_tools,
 )
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.virtual import RAG_TOOL
@@ -62,7 +63,8 @@ def test_no_original_name_of_a_renamed_tool_is_left(trace: Trace, epoch: int) ->
     made = augmenter(**EVERYTHING).augment(trace, seed=0, epoch=epoch)
     whole = joined(strings(trace_to_json(replace(made.trace, metadata={"s": made.trace.metadata["summaries"]}))))
     whole = whole.replace("v1-get_dose", "")  # a tool of its own, which keeps its name here or lost it
-    words = joined((*agent_texts(made.trace), *prompt_texts(made.trace), *map(spec_text, made.trace.tools())))
+    told = (*model_texts(made.trace), *told_about_tools(made.trace), *prompt_texts(made.trace))
+    words = joined((*told, *map(spec_text, made.trace.tools())))
     for old in made.renamed:
         if is_identifier(old):
             assert not count_mentions(whole, old, quoted=False), old

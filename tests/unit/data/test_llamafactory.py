@@ -168,7 +168,7 @@ def test_the_recipe(folder: Path) -> None:
     assert (recipe.wire.frame, recipe.wire.syntax, recipe.wire.finish) == ("chatml", "hermes", "text")
     assert (recipe.data.max_length, recipe.data.overlong) == (4096, "error")
     train = recipe.train
-    assert (train.epochs, train.traces_per_step, train.rows_per_forward) == (3, 16, 2)
+    assert (train.epochs, train.traces_per_step, train.packing) == (3, 16, "trie")
     assert (train.learning_rate, train.lr_scheduler, train.warmup_ratio) == (2e-5, "cosine", 0.1)
     assert (recipe.tracking.wandb, recipe.tracking.log_every) == ("off", 5)
 
@@ -206,6 +206,9 @@ def test_each_key_without_counterpart_is_told_with_the_reason(folder: Path) -> N
         ({"lora_target": "q_proj, v_proj"}, "adapter.lora.target_modules", ("q_proj", "v_proj")),
         ({"lora_alpha": 32, "use_dora": True}, "adapter.lora.lora_alpha", 32),
         ({"flash_attn": "fa2"}, "model.attn_implementation", "flash_attention_2"),
+        ({"flash_attn": "fa2"}, "train.packing", "none"),
+        ({"flash_attn": "fa2"}, "train.rows_per_forward", 2),
+        ({"flash_attn": "sdpa"}, "model.attn_implementation", "auto"),
         ({"lr_scheduler_type": "constant"}, "train.warmup_ratio", 0.0),
         ({"template": "llama3"}, "wire.frame", "llama3"),
         ({"report_to": "wandb"}, "tracking.wandb", "auto"),

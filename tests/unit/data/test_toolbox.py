@@ -68,11 +68,22 @@ def test_other_formats_are_converted_on_the_fly(tmp_path: Path, shared_data: Cal
     toolbox = Toolbox.read(shared_data("tooluniverse_v0/tools.json"))
     assert len(toolbox.tools) == 214 and toolbox.by_name["Tool_RAG"].parameters["required"] == ["description", "limit"]
     assert Toolbox.read(shared_data("tooluniverse_v0/tools.json"), "tooluniverse_v0").hash == toolbox.hash
-    (tmp_path / "empty.json").write_text("[]")
-    with pytest.raises(DataError, match="cannot be told"):
-        Toolbox.read(tmp_path / "empty.json")
-    with pytest.raises(DataError, match="the file holds no tools"):
-        Toolbox.read(tmp_path / "empty.json", "plain")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"tools": []}'])
+@pytest.mark.parametrize("format", ["auto", "plain"])
+def test_a_file_without_tools_says_so(tmp_path: Path, content: str, format: str) -> None:
+    (tmp_path / "empty.json").write_text(content)
+    with pytest.raises(DataError, match="the file holds no tools") as caught:
+        Toolbox.read(tmp_path / "empty.json", format)
+    assert caught.value.reason == "no_tools"
+
+
+@pytest.mark.parametrize("name", ["t.json.zst", "t.json.xz"])
+def test_a_packing_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="not written"):
+        Toolbox(TOOLS).write(tmp_path / name)
+    assert not (tmp_path / name).exists()
 
 
 def test_a_toolbox_can_be_sent_to_another_process() -> None:

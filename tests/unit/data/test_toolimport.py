@@ -65,6 +65,8 @@ def test_nothing_accepted_and_taken_names(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none of the 1 specs is accepted\n  1 tool_without_name"):
         import_tools([_file(tmp_path / "in.json", [{"parameters": {}}])], out)
     assert not out.exists()
+    import_tools([_file(tmp_path / "in.json", [V0_ITEM])], out)  # what the failed one left is not in the way
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["in.json", "t.json"]
     out.write_text("mine")
     with pytest.raises(UserError, match="exists already"):
         import_tools([_file(tmp_path / "in.json", [V0_ITEM])], out)

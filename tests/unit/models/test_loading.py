@@ -11,6 +11,7 @@ from tests.support.tiny_training import save_tiny_model, tiny_model
 from txagent_train.core.errors import ModelError
 from txagent_train.models.adapters import load_with_adapter, read_adapter_config
 from txagent_train.models.loading import check_loadable, load_model, load_tokenizer, resolve_dtype
+from txagent_train.packing.attention import TRIE
 from txagent_train.sft.adapter import add_adapter, lora_config
 
 
@@ -26,6 +27,8 @@ def test_dtype_is_as_asked(folder: Path) -> None:
 
 
 def test_the_attention_kernel_is_as_asked(folder: Path) -> None:
+    assert load_model(str(folder)).config._attn_implementation == "sdpa"
+    assert load_model(str(folder), attn_implementation=TRIE).config._attn_implementation == TRIE
     assert load_model(str(folder), attn_implementation="eager").config._attn_implementation == "eager"
 
 

@@ -12,11 +12,11 @@ from transformers import AutoTokenizer, GenerationConfig
 from tests.support.tokenizers import small_llama3, smollm2
 from tests.support.traces import odd_trace
 from txagent_train.core.errors import ModelError
-from txagent_train.core.records import Step, ToolCall, ToolResult, ToolSpec, Trace, Turn, UserMessage
+from txagent_train.core.records import TOOL_RAG, Step, ToolCall, ToolResult, ToolSpec, Trace, Turn, UserMessage
 from txagent_train.data.decompose import decompose
 from txagent_train.rendering import renderer as renderer_module
 from txagent_train.rendering.renderer import Renderer
-from txagent_train.rendering.wire import SyntaxName, WireFormat, wire_format_for
+from txagent_train.rendering.wire import SyntaxName, ToolDelivery, WireFormat, wire_format_for
 
 TOOL = ToolSpec("f", "Finds.", {"type": "object", "properties": {}})
 
@@ -94,19 +94,23 @@ def test_the_cache_of_texts_is_bounded_by_their_ids(monkeypatch: pytest.MonkeyPa
             assert sum(map(len, renderer._cache.values())) == renderer._cached_ids <= 50
 
 
-def test_saved_folder_renders_and_stops_the_same(tmp_path: Path) -> None:
-    renderer = Renderer(smollm2(), WireFormat("chatml", "txagent", "call"))
+@pytest.mark.parametrize("delivery", ["prompt", "result"])
+def test_saved_folder_renders_and_stops_the_same(tmp_path: Path, delivery: ToolDelivery) -> None:
+    renderer = Renderer(smollm2(), WireFormat("chatml", "txagent", "call", delivery))
     renderer.save(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     example = list(decompose(odd_trace()))[-1]
     rendered = renderer.render(example)
     ids = tokenizer.apply_chat_template(
         renderer.messages(trace_id="odd", system=example.trace.system, turns=example.history),
-        tools=renderer.template_tools(example.tools),
+        tools=renderer.template_tools(renderer.wire.listed_tools(example.tools, example.history)),
         add_generation_prompt=True,
         return_dict=False,
     )
     assert ids == list(rendered.input_ids[: rendered.loss_mask.index(True)])
+    # Nothing else in the folder says how the model was trained.
+    says = "{#- txagent-train: frame chatml, syntax txagent, finish call, tool_delivery " + f"{delivery} -#}}"
+    assert tokenizer.chat_template.splitlines()[0] == says
     config = GenerationConfig.from_pretrained(tmp_path)
     assert config.eos_token_id == [renderer.stop_token_id] and config.pad_token_id == renderer.pad_token_id
     assert tokenizer.eos_token_id == renderer.stop_token_id != tokenizer.pad_token_id
@@ -139,6 +143,9 @@ def test_messages_of_other_clients_are_understood() -> None:
 def test_frame_is_found_and_checked() -> None:
     assert wire_format_for(smollm2(), syntax="txagent", finish="call").frame == "chatml"
     assert wire_format_for(small_llama3(), syntax="hermes", finish="text").frame == "llama3"
+    for frame in ("auto", "chatml"):
+        made = wire_format_for(smollm2(), frame=frame, syntax="hermes", finish="text", tool_delivery="result")
+        assert made == WireFormat("chatml", "hermes", "text", "result")
     with pytest.raises(ModelError, match="lacks"):
         wire_format_for(smollm2(), frame="llama3", syntax="txagent", finish="call")
 
@@ -180,3 +187,20 @@ def test_results_stand_in_the_order_of_their_calls(syntax: SyntaxName) -> None:
     )
     text = _asked(small_renderer(syntax), UserMessage("q"), step)
     assert text.index("of the first") < text.index("of the second")
+
+
+@pytest.mark.parametrize("syntax", ["txagent", "hermes"])
+def test_a_found_tool_reads_the_same_wherever_it_stands(syntax: SyntaxName) -> None:
+    """The name in its spec is the one that a call must have, also where it holds a control string."""
+    found = ToolSpec("find<think>", "Finds <|eot_id|>.", {"type": "object", "properties": {"<think>": {}}})
+    step = Step(calls=(ToolCall(TOOL_RAG, {}),), results=(ToolResult(0, "<think>"),), tools_added=(found,))
+    trace = Trace("t", (UserMessage("q"), step, Step(calls=(ToolCall("find<think>", {}),))), initial_tools=(TOOL,))
+    example = list(decompose(trace))[1]
+    neutralised = set()
+    for delivery in ("prompt", "result"):
+        rendered = Renderer(small_llama3(), WireFormat("llama3", syntax, "call", delivery)).render(example)
+        text = small_llama3().decode(list(rendered.input_ids))
+        assert text.count('"name": "find\\u003cthink>"') == 2  # the spec, and the call
+        assert '"description": "Finds \\u003c|eot_id|>.", "parameters": {"type": "object", ' in text
+        neutralised.add(rendered.neutralised)
+    assert neutralised == {5}

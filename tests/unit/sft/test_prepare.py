@@ -53,9 +53,10 @@ def test_rows_are_made_once_and_again_when_anything_that_decides_them_changes(tm
         preparation(tmp_path, traces, max_length=999),
         preparation(tmp_path, traces, shuffle_tools=False),
         preparation(tmp_path, small_traces(4)),
+        replace(prepared, renderer=Renderer(smollm2(), replace(prepared.renderer.wire, tool_delivery="result"))),
     ]
     keys = {prepared.key(sources, 0), prepared.key(sources, 1), *(other.key(sources, 0) for other in others)}
-    assert len(keys) == 6
+    assert len(keys) == 7
 
 
 def test_epochs_differ_by_the_order_of_tools_and_unneeded_ones_are_not_made(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.support.tiny_training import prepare_rows, random_traces
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import RenderedExample
-from txagent_train.sft.batches import collate, total_weight
+from txagent_train.sft.batches import collate
 from txagent_train.sft.parts import Part, merge_parts
+from txagent_train.sft.plan import total_weight
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.steps import Forward
 

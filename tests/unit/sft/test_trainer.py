@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.tiny_training import make_trainer, prepare_rows, random_traces, tiny_recipe
-from txagent_train.core.errors import EnvironmentFailure, RunDirError
+from txagent_train.core.errors import EnvironmentFailure, RunDirError, UserError
 
 
 def test_a_checkpoint_folder_that_cannot_be_made_is_a_failure_of_the_machine(tmp_path: Path) -> None:
@@ -16,6 +16,15 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_a_failure_of_the_machine(tmp
     trainer.checkpoints.touch()
     with pytest.raises(EnvironmentFailure, match="step-1 could not be written"):
         trainer.train()
+
+
+def test_rows_too_short_for_a_sample_are_refused_before_training(tmp_path: Path) -> None:
+    short, long = (prepare_rows(tmp_path / f"rows-{count}", random_traces(count)) for count in (1, 40))
+    assert short.report.longest < long.report.longest
+    recipe = tiny_recipe(tmp_path, train={"row_tokens": short.report.longest})
+    make_trainer(recipe, [short], [])
+    with pytest.raises(UserError, match=rf"train.row_tokens: .* has {long.report.longest} tokens"):
+        make_trainer(recipe, [short], [], eval_rows=long)
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])

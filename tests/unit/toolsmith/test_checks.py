@@ -7,7 +7,7 @@ import pytest
 from txagent_train.core.records import ToolSpec
 from txagent_train.data.rewrites import ArgumentRewrite
 from txagent_train.data.toolbox import Toolbox
-from txagent_train.toolsmith.checks import Checker, draft_problems
+from txagent_train.toolsmith.checks import Checker, Kept, draft_problems
 from txagent_train.toolsmith.drafts import Draft, Job
 from txagent_train.toolsmith.embedding import TfidfEmbedder
 
@@ -122,7 +122,7 @@ def test_an_argument_takes_no_name_of_another() -> None:
 
     def found(first: str, second: str) -> list[str]:
         arguments = {"from": ArgumentRewrite(first, ""), "to": ArgumentRewrite(second, "")}
-        return [reason for reason, _ in draft_problems(spec, Draft("u", "U.", arguments))]
+        return [reason for reason, _ in draft_problems(spec, Draft("u", "U.", arguments), Kept.of(spec))]
 
     assert found("start", "end") == []
     assert found("from", "end") == []  # an odd name may stay

@@ -8,10 +8,10 @@ import pytest
 from tests.support.tool_specs import tool
 from txagent_train.core.records import ToolSpec
 from txagent_train.data.toolbox import Toolbox
-from txagent_train.toolsmith.checks import draft_problems
+from txagent_train.toolsmith.checks import Kept, draft_problems
 from txagent_train.toolsmith.drafts import Job
 from txagent_train.toolsmith.lexicon import GENERIC, SYNONYMS
-from txagent_train.toolsmith.names import NameParts, described_verb
+from txagent_train.toolsmith.nameparts import NameParts, described_verb
 from txagent_train.toolsmith.rules import RuleWriter
 from txagent_train.toolsmith.synonyms import Vocabulary
 from txagent_train.toolsmith.words import content_words
@@ -89,7 +89,7 @@ def test_odd_tools_are_written_too(spec: ToolSpec) -> None:
     writer = RuleWriter(Toolbox((spec,)))
     for version in range(1, 21):
         draft = writer.draft(Job(spec, version))
-        wrong = [problem for problem in draft_problems(spec, draft) if problem[0] != "no_description"]
+        wrong = [problem for problem in draft_problems(spec, draft, Kept.of(spec)) if problem[0] != "no_description"]
         assert not wrong, wrong
 
 
@@ -106,4 +106,4 @@ def test_the_real_tools_with_the_longest_names_fit(shared_data: Callable[[str], 
     for spec in (item for item in toolbox.tools if len(item.name) > 64):
         drafts = [writer.draft(Job(spec, version)) for version in range(1, 21)]
         assert all(len(draft.name) <= 64 for draft in drafts)
-        assert not [problem for draft in drafts for problem in draft_problems(spec, draft)]
+        assert not [problem for draft in drafts for problem in draft_problems(spec, draft, Kept.of(spec))]

@@ -9,7 +9,7 @@ from txagent_train.toolsmith.words import (
     content_words,
     identifier,
     identifier_words,
-    is_identifier,
+    one_line,
     plural,
     sentences,
     stem,
@@ -27,6 +27,7 @@ from txagent_train.toolsmith.words import (
         ("HPOTerms", ("HPO", "Terms")),
         ("esearch", ("esearch",)),
         ("pref_name__contains", ("pref", "name", "contains")),
+        ("cBioPortal_get_types", ("cBio", "Portal", "get", "types")),
     ],
 )
 def test_an_identifier_is_taken_apart(name: str, words: tuple[str, ...]) -> None:
@@ -37,11 +38,6 @@ def test_an_identifier_is_taken_apart(name: str, words: tuple[str, ...]) -> None
 def test_any_words_make_a_valid_identifier(words: list[str]) -> None:
     name = identifier(words)
     assert name.isascii() and name.isidentifier() and "__" not in name
-
-
-@pytest.mark.parametrize("name", ["", "1a", "a-b", "class", "ä", "a" * 65, "a b"])
-def test_what_is_no_identifier(name: str) -> None:
-    assert not is_identifier(name)
 
 
 def test_stems_join_singular_and_plural() -> None:
@@ -71,3 +67,17 @@ def test_an_identifier_keeps_its_capitals() -> None:
     assert [capitalised(text) for text in ("the drug", "efoId of it", "drug_name first", "")] == [
         "The drug", "efoId of it", "drug_name first", "",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("Retrieve   by name", "Retrieve by name"),
+        (" Get\t by\u00a0\u2028 z ", "Get by z"),
+        ("a\x00b\x1b[31m", "a b [31m"),
+        ("One.\n  - two\x1b", "One.\n  - two"),
+        (" \u3000 ", ""),
+    ],
+)
+def test_white_space_of_any_kind_is_a_space(text: str, clean: str) -> None:
+    assert one_line(text) == clean

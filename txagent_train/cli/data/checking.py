@@ -32,6 +32,8 @@ from txagent_train.cli.data.judging import (
     RecipeOption,
     SyntaxChoice,
     SyntaxOption,
+    ToolDeliveryChoice,
+    ToolDeliveryOption,
     files_and_overrides,
     guards_of,
     judge_for,
@@ -220,6 +222,7 @@ def check(
     model: ModelOption = DEFAULT_MODEL,
     syntax: SyntaxOption = SyntaxChoice.TXAGENT,
     finish: FinishOption = FinishChoice.CALL,
+    tool_delivery: ToolDeliveryOption = ToolDeliveryChoice.PROMPT,
     max_length: LengthOption = None,
     overlong: OverlongOption = OverlongChoice.ERROR,
     incomplete: IncompleteOption = IncompleteChoice.DROP,
@@ -232,7 +235,7 @@ def check(
     import does, and then training with --model. Exits with 2 where a run would stop.
     """
     paths, overrides = files_and_overrides(files or ())
-    options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
+    options = Options(model, kind, syntax, finish, tool_delivery, max_length, overlong, incomplete, invalid_calls)
     judge = judge_for(paths, overrides, recipe=recipe, format=format, options=options)
     guards = guards_of(judge)
     parts: tuple[list[FileCheck], list[FileCheck]] = ([], [])

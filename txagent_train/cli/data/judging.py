@@ -47,6 +47,13 @@ class FinishChoice(StrEnum):
     TEXT = "text"
 
 
+class ToolDeliveryChoice(StrEnum):
+    """Where the tools stand that Tool_RAG returned."""
+
+    PROMPT = "prompt"
+    RESULT = "result"
+
+
 class KindChoice(StrEnum):
     """What a file holds."""
 
@@ -70,6 +77,9 @@ RecipeOption = Annotated[
 ModelOption = Annotated[str, typer.Option("--model", help="Without a recipe: whose tokenizer; a name or a folder.")]
 SyntaxOption = Annotated[SyntaxChoice, typer.Option("--syntax", help="Without a recipe: how calls are written.")]
 FinishOption = Annotated[FinishChoice, typer.Option("--finish", help="Without a recipe: how the answer is given.")]
+ToolDeliveryOption = Annotated[
+    ToolDeliveryChoice, typer.Option("--tool-delivery", help="Without a recipe: where tools stand that Tool_RAG found.")
+]
 KindOption = Annotated[KindChoice, typer.Option("--kind", help="Without a recipe: what the file holds.")]
 LengthOption = Annotated[int | None, typer.Option("--max-length", min=1, help="Without a recipe: the limit in tokens.")]
 OverlongOption = Annotated[OverlongChoice, typer.Option("--overlong", help="Without a recipe: what is over the limit.")]
@@ -89,6 +99,7 @@ class Options:
     kind: KindChoice
     syntax: SyntaxChoice
     finish: FinishChoice
+    tool_delivery: ToolDeliveryChoice
     max_length: int | None
     overlong: OverlongChoice
     incomplete: IncompleteChoice
@@ -128,7 +139,9 @@ class Judge:
         known = embedded_model(options.model).max_length if is_embedded(options.model) else None
         if limit := options.max_length or known:
             keys["max_length"] = limit
-        wire = WireSection(syntax=options.syntax.value, finish=options.finish.value)
+        wire = WireSection(
+            syntax=options.syntax.value, finish=options.finish.value, tool_delivery=options.tool_delivery.value
+        )
         renderer = renderer_for(ModelSection(name_or_path=options.model), wire, 0)
         return cls(sources, (), DataSection(**keys), renderer, 0, strict=False)
 

@@ -31,6 +31,8 @@ from txagent_train.cli.data.judging import (
     RecipeOption,
     SyntaxChoice,
     SyntaxOption,
+    ToolDeliveryChoice,
+    ToolDeliveryOption,
     guards_of,
     judge_for,
     judged,
@@ -38,10 +40,11 @@ from txagent_train.cli.data.judging import (
 )
 from txagent_train.cli.data.shared import AsJson, Format, print_json
 from txagent_train.core.errors import DataError, UserError
-from txagent_train.core.records import JsonObject, RenderedExample, Trace
+from txagent_train.core.records import JsonObject, RenderedExample, StepExample, Trace
 from txagent_train.data.decompose import untrained_reason
 from txagent_train.rendering.preview import Line, Piece, Preview, lines, shared_messages, visible
 from txagent_train.rendering.preview_page import StepPreview, margin, preview_page
+from txagent_train.rendering.wire import WireFormat
 from txagent_train.sft.rows import RowMaker, Sample
 from txagent_train.tracking.files import atomic_write_text
 
@@ -77,6 +80,7 @@ def show(
     model: ModelOption = DEFAULT_MODEL,
     syntax: SyntaxOption = SyntaxChoice.TXAGENT,
     finish: FinishOption = FinishChoice.CALL,
+    tool_delivery: ToolDeliveryOption = ToolDeliveryChoice.PROMPT,
     max_length: LengthOption = None,
     overlong: OverlongOption = OverlongChoice.ERROR,
     incomplete: IncompleteOption = IncompleteChoice.DROP,
@@ -92,7 +96,7 @@ def show(
         raise UserError("--record and --id name a record each", fix="give one of them")
     if beside and html is not None:
         raise UserError("--beside prints text, and --html writes the samples", fix="give one of them")
-    options = Options(model, kind, syntax, finish, max_length, overlong, incomplete, invalid_calls)
+    options = Options(model, kind, syntax, finish, tool_delivery, max_length, overlong, incomplete, invalid_calls)
     judge = judge_for([file], overrides or (), recipe=recipe, format=format, options=options)
     number, found = _find(judge, number=record or 1, trace_id=trace_id, epoch=epoch)
     steps = list(_steps(judge, found, epoch))
@@ -137,7 +141,8 @@ def _steps(judge: Judge, found: Judged, epoch: int) -> Iterator[StepPreview]:
     samples = {sample.example.step_index: (sample, notes) for sample, notes in _samples(judge, found.trace, epoch)}
     for number, step in enumerate(found.trace.steps):
         if number in samples:
-            yield _sample_preview(number, *samples[number])
+            sample, notes = samples[number]
+            yield _sample_preview(number, sample, [*notes, *_new_tools(sample.example, judge.renderer.wire)])
             continue
         reason = untrained_reason(step) or ""
         yield StepPreview(number, f"not trained on ({reason})", (_WHY_UNTRAINED.get(reason, reason),))
@@ -155,6 +160,14 @@ def _samples(judge: Judge, trace: Trace, epoch: int) -> Iterator[tuple[Sample, l
             fix = overlong_fix(judge.data, maker.overlong.longest)
             sample = replace(sample, fault=DataError.from_json(sample.fault.to_json() | {"fix": fix}))
         yield sample, notes
+
+
+def _new_tools(example: StepExample, wire: WireFormat) -> Iterator[str]:
+    """Where the tools stand that each step before this one brought into view."""
+    place = "in the list at the top" if wire.tool_delivery == "prompt" else "in its result"
+    for number, step in enumerate(example.trace.steps[: example.step_index]):
+        if step.tools_added:
+            yield f"tools found in step {number} stand {place}: {_some([tool.name for tool in step.tools_added])}"
 
 
 def _sample_preview(number: int, sample: Sample, notes: Sequence[str]) -> StepPreview:

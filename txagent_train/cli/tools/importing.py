@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import AsJson, Overwrite, print_json, table
-from txagent_train.cli.tools.shared import ToolsFormat
+from txagent_train.cli.tools.shared import ToolsFormat, check_not_input
 from txagent_train.data.toolimport import ToolImportReport, import_tools
 from txagent_train.data.toolspecs import AUTO
 from txagent_train.tracking.markup import count_of
@@ -44,6 +44,7 @@ def import_command(
 
     What is left out is counted by reason and named in OUT.dropped.jsonl.
     """
+    check_not_input(out, sources)
     report = import_tools(sources, out, format=format, duplicates=duplicates.value, overwrite=overwrite)
     if as_json:
         print_json(report.to_json())

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import AsJson, Format, Overwrite, print_json, table
+from txagent_train.cli.tools.shared import check_not_input
 from txagent_train.data.importers import AUTO
 from txagent_train.data.migrate import MigrateReport, migrate_traces
 from txagent_train.data.toolbox import Toolbox
@@ -51,6 +52,7 @@ def migrate(
     as_json: AsJson = False,
 ) -> None:
     """Give traces the tools of another version of their toolbox: names, specs, and what Tool_RAG returned."""
+    check_not_input(out, [traces, names, tools])
     report = migrate_traces(
         traces,
         out,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from txagent_train.cli.data.shared import AsJson, Overwrite, print_json
-from txagent_train.cli.tools.shared import EmbedderOption, ToolsArgument, ToolsFormat
+from txagent_train.cli.tools.shared import EmbedderOption, ToolsArgument, ToolsFormat, check_not_input
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.toolspecs import AUTO
 
@@ -26,6 +26,7 @@ def neighbours(
     from txagent_train.toolsmith.embedding import make_embedder
     from txagent_train.toolsmith.neighbours import write_neighbours
 
+    check_not_input(out, [tools])
     toolbox = Toolbox.read(tools, format)
     report = write_neighbours(toolbox, make_embedder(embedder, toolbox.tools), out, n=n, overwrite=overwrite)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +13,10 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import AsJson, Overwrite, print_json, table
-from txagent_train.cli.tools.shared import EmbedderOption, ToolsArgument, ToolsFormat
+from txagent_train.cli.tools.shared import EmbedderOption, ToolsArgument, ToolsFormat, check_not_input
 from txagent_train.core.errors import UserError
 from txagent_train.core.records import JsonObject
-from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.toolbox import Toolbox, check_packing
 from txagent_train.data.toolspecs import AUTO
 from txagent_train.data.writing import check_free
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from txagent_train.toolsmith.teacher import TeacherWriter
 
 _TEACHER_ATTEMPTS = 4
+_NAMES_SHOWN = 5
 
 
 class WriterChoice(StrEnum):
@@ -46,7 +48,10 @@ def rewrite(
         int, typer.Option(min=0, help="Keep the last so many versions of each tool for evaluation.")
     ] = 0,
     hold_out_tools: Annotated[
-        float, typer.Option(min=0, max=1, help="Keep this share of the tools for evaluation, in every version.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Keep this share of the tools, and one at least, for evaluation, in every version."
+        ),
     ] = 0.0,
     hold_out: Annotated[
         list[str] | None, typer.Option(help="Keep this tool for evaluation, too; may be given several times.")
@@ -81,6 +86,8 @@ def rewrite(
     from txagent_train.toolsmith.rules import RuleWriter
 
     start = time.monotonic()
+    check_not_input(out, [tools])
+    check_packing(out)
     check_free(out, overwrite=overwrite)
     by_rules = writer is WriterChoice.RULES
     attempts = ATTEMPTS if by_rules else _TEACHER_ATTEMPTS
@@ -93,14 +100,20 @@ def rewrite(
     else:
         from txagent_train.clients.recording import ReplyStore
 
-        with ReplyStore(replies or out.with_name(f"{out.name}.replies.jsonl")) as store:
-            teacher = _teacher(store, base_url, model, concurrency, price_in, price_out, seed)
+        path = replies or out.with_name(f"{out.name}.replies.jsonl")
+        make = _teacher(base_url, model, concurrency, price_in, price_out, seed)
+        if path.absolute() == out.absolute():
+            raise UserError("the answers and the rewrites cannot be one file", where=str(out), fix="name another file")
+        check_not_input(path, [tools])
+        with ReplyStore(path) as store:
+            teacher = make(store)
             taught["estimate"] = _agreed(teacher, jobs_of(toolbox, n), yes)
             done = rewrite_toolbox(toolbox, teacher, embedding, plan)
             taught["spent"] = teacher.spent()
     report = done.to_json() | taught | {"seconds": round(time.monotonic() - start, 2), "out": str(out)}
-    refused = strict and done.failures
-    if not refused:
+    refused = bool(strict and done.failures)
+    nothing = not report["versions"]
+    if not refused and not nothing:
         done.rewrites.write(out, overwrite=overwrite)
     if as_json:
         print_json(report)
@@ -109,17 +122,28 @@ def rewrite(
     if refused:
         fix = "run it again with another --seed or writer, or without --strict"
         raise UserError(f"{len(done.failures)} versions passed no attempt; nothing was written", fix=fix)
+    if nothing:
+        raise _nothing_passed(done)
+
+
+def _nothing_passed(done: Rewriting) -> UserError:
+    if not done.failures:
+        return UserError("there is no tool to rewrite, so nothing was written", fix="name a file that has one")
+    reasons = ", ".join(f"{reason} {count:,} times" for reason, count in done.refused.most_common())
+    last = done.failures[-1].problems[0]
+    problem = f"no version passed the checks, so nothing was written: {reasons}; the last one: {': '.join(last)}"
+    return UserError(problem, fix="run it again with another --seed, --model or --writer")
 
 
 def _teacher(
-    store: ReplyStore,
     base_url: str,
     model: str,
     concurrency: int,
     price_in: float | None,
     price_out: float | None,
     seed: int,
-) -> TeacherWriter:
+) -> Callable[[ReplyStore], TeacherWriter]:
+    """What makes the teacher, once what was asked for is known to be in order."""
     from txagent_train.clients.chat import Price
     from txagent_train.clients.endpoint import Endpoint
     from txagent_train.toolsmith.teacher import TeacherWriter
@@ -129,7 +153,8 @@ def _teacher(
     if (price_in is None) != (price_out is None):
         raise UserError("one of --price-in and --price-out alone gives no cost", fix="pass both, or neither")
     price = None if price_in is None or price_out is None else Price(price_in, price_out)
-    return TeacherWriter(
+    Endpoint(base_url)  # a wrong address is told before any file is made
+    return lambda store: TeacherWriter(
         lambda: Endpoint(base_url, concurrency=concurrency), store, model=model, price=price, seed=seed
     )
 
@@ -158,7 +183,10 @@ def _show(report: JsonObject, done: Rewriting) -> None:
     typer.echo(
         f"{report['versions']:,} versions of {report['tools']:,} tools in {report['seconds']:.1f} s -> {report['out']}"
     )
-    typer.echo(f"for training: {report['versions_for_training']:,}; tools held out: {held_out:,}")
+    shown = f" ({', '.join(report['held_out_tools'][:_NAMES_SHOWN])}{', ...' if held_out > _NAMES_SHOWN else ''})"
+    typer.echo(
+        f"for training: {report['versions_for_training']:,}; tools held out: {held_out:,}{shown if held_out else ''}"
+    )
     if report["left_out"]:
         typer.echo(f"never rewritten: {', '.join(report['left_out'])}")
     console.print(table("variety", ("mean over tools", ""), report["variety"]))

@@ -9,11 +9,12 @@ import typer
 from rich.console import Console
 
 from txagent_train.cli.data.shared import AsJson, Format, Overwrite, print_json, table
+from txagent_train.cli.tools.shared import check_not_input
 from txagent_train.core.errors import DataError
 from txagent_train.data.importers import AUTO
 from txagent_train.data.rewrites import RewriteSet
 from txagent_train.data.toolbox import Toolbox
-from txagent_train.data.unseen import UnseenReport, UnseenSplit, write_unseen_sets
+from txagent_train.data.unseen import SETS, UnseenReport, UnseenSplit, write_unseen_sets
 
 
 def unseen(
@@ -32,6 +33,8 @@ def unseen(
     (unseen_rewrites.jsonl); of traces with tools that it never sees, the steps that call one are judged
     (unseen_tools.jsonl). Name them in data.eval: the loss of each is reported.
     """
+    for name in SETS:
+        check_not_input(out / f"{name}.jsonl", [traces, tools, rewrites])
     toolbox, rewritten = Toolbox.read(tools), RewriteSet.read(rewrites)
     try:
         split = UnseenSplit(toolbox, rewritten, seed)

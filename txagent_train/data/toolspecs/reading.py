@@ -21,6 +21,10 @@ from txagent_train.data.toolspecs.guess import guess_spec_format, is_spec
 
 WRAPPERS = ("tools", "functions")
 """Keys under which an object may hold the list: a request, or the answer of an MCP server."""
+REWRITES = "rewrites"
+"""The kind that a file of rewrites has in its header (data.rewrites)."""
+_ABOUT_TOOLBOX = "toolbox_hash"
+"""The key that only files about a toolbox have: rewrites and neighbours."""
 ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst")
 """The files of a folder that are read."""
 NAMED_BY = {"openai": "function", "biotool": "document", "json_schema": "title"}
@@ -76,6 +80,8 @@ def read_specs(
     for path, is_named in _files(sources):
         try:
             items = _items(path)
+            if not items:
+                raise DataError("the file holds no tools", reason="no_tools", path=str(path))
             name = guess_spec_format([item.value for item in items], path) if format == AUTO else format
         except DataError as error:
             if is_named:
@@ -148,11 +154,14 @@ def _items(path: Path) -> list[_Item]:
     """What a file holds.
 
     Raises:
-        DataError: the file cannot be read, or is no list, object or JSON Lines.
+        DataError: the file cannot be read, is no list, object or JSON Lines, or is another file of this package.
     """
     if is_json_lines(path):
-        return [_Item(line, value) for line, value in read_jsonl(path)]
+        lines = [_Item(line, value) for line, value in read_jsonl(path)]
+        _check_tools(lines[0].value, path)
+        return lines
     value = read_document(path)
+    _check_tools(value, path)
     if isinstance(value, dict):
         wrapped = next((value[key] for key in WRAPPERS if isinstance(value.get(key), list)), None)
         if wrapped is None:
@@ -164,6 +173,14 @@ def _items(path: Path) -> list[_Item]:
         problem = f"the file holds a {type(value).__name__}, not a list or an object of tools"
         raise DataError(problem, reason="not_tools", path=str(path))
     return [_Item(place, item) for place, item in enumerate(value, 1)]
+
+
+def _check_tools(first: Any, path: Path) -> None:
+    """Refuse a file that this package wrote about tools: its records would be taken for tools."""
+    if isinstance(first, dict) and _ABOUT_TOOLBOX in first:
+        held = "rewrites of tools" if first.get("kind") == REWRITES else "what is known of tools (neighbours)"
+        problem, fix = f"the file holds {held}, not tools", "name the toolbox, or what it was imported from"
+        raise DataError(problem, reason="not_tools", path=str(path), fix=fix)
 
 
 def _text(spec: ToolSpec) -> str:
