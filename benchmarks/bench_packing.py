@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=Size.layers)
     parser.add_argument("--traces", type=int, default=Size.traces, help="traces of an optimizer step")
     parser.add_argument("--rounds", type=int, default=Size.rounds)
-    parser.add_argument("--row-tokens", type=int, help="train.row_tokens of ours (default: as data.max_length)")
+    parser.add_argument("--row-tokens", type=int, help="train.row_tokens of ours (default: the recipe's)")
     args = parser.parse_args()
     _set_environment()
     out = _own_stdout()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
@@ -129,11 +130,13 @@ def _as_retrieved(specs: list[ToolSpec], draw: st.DrawFn) -> Any:
     names = [spec.name for spec in specs]
     full = [{"name": spec.name, "description": spec.description, "parameter": spec.parameters} for spec in specs]
     wrapped = [{"type": "function", "function": {**item, "parameters": item["parameter"]}} for item in full]
-    return draw(
-        st.sampled_from(
-            [names, full, wrapped, dict.fromkeys(names, 0.5), f"Found: {', '.join(names)}.", {"tools": names}]
-        )
-    )
+    lines = "".join(f"{number}. {spec.name}: {spec.description}\n" for number, spec in enumerate(specs, 1))
+    plain = [names, full, wrapped, dict.fromkeys(names, 0.5), {"tools": names}, [[name, 0.5] for name in names],
+             [{"tool_name": spec.name, "description": spec.description} for spec in specs]]  # fmt: skip
+    chosen = draw(st.sampled_from(plain))
+    text = json.dumps(full, indent=draw(st.sampled_from([None, 2])))
+    packed = [json.dumps(chosen), str(chosen), {"content": text}, [json.dumps(item) for item in full]]
+    return draw(st.sampled_from([chosen, *packed, text, ", ".join(names), f"Found: {', '.join(names)}.", lines]))
 
 
 @st.composite

@@ -82,7 +82,7 @@ class Augmenter:
     _specs: SpecCache = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        specs = SpecCache(self.withheld)
+        specs = SpecCache(tuple(item for item in self.withheld if item.names))
         shown = {name: spec for name, spec in self.toolbox.by_name.items() if specs.may_show(spec)}
         tools = {name: spec for name, spec in shown.items() if name not in SPECIAL_TOOLS}
         object.__setattr__(self, "_specs", specs)

@@ -21,10 +21,8 @@ SPECIAL_TOOLS = frozenset({TOOL_RAG, FINISH, "CallAgent", "DirectResponse", "Req
 _ORDINARY = re.compile(r"[A-Za-z][a-z]*|[A-Z]+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 """Scripts without spaces, or that write endings on to foreign words: a name ends where their letters begin."""
-_LETTER = rf"[^\W{_UNSPACED}]"
-_BEGIN = rf"(?:(?<!{_LETTER})|(?<=\\[nrt]))"  # "\n" as JSON has it in a text is no letter of a name either
-_END = rf"(?!{_LETTER})"
-_QUOTES = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_CURLED = "\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_RARE = re.compile(f"[{_UNSPACED}{_CURLED}]")
 _ENTRY = r"(?:^|(?<=[\n,])|(?<=[,:;|*\u2022] )|(?<=\n- )|(?<=^- )|(?<=\d[.)] ))"
 _ENTRY_END = r"(?=\s*(?:[,:;|\n(]|\.?\s*$|\.\n)| [-\u2013\u2014] )"
 _RUN = re.compile(r"(?:\\[nrt])?([a-z0-9_]+)")
@@ -53,7 +51,7 @@ def count_mentions(text: str, name: str, *, quoted: bool, listed: bool = False, 
     """
     if not any_case and name not in text:
         return 0
-    return sum(1 for _ in _pattern(((name, quoted),), listed, any_case).finditer(text))
+    return sum(1 for _ in _pattern(((name, quoted),), _is_rare(text), listed, any_case).finditer(text))
 
 
 def is_in_other_case(text: str, name: str) -> bool:
@@ -70,27 +68,43 @@ def replace_words(text: str, words: Mapping[str, Word], *, listed: bool = False)
     if not found:
         return text, 0
     found.sort(key=lambda item: (-len(item[0]), item[0]))
-    return _pattern(tuple(found), listed, False).subn(lambda match: words[match[0]].new, text)
+    pattern = _pattern(tuple(found), _is_rare(text), listed, any_case=False)
+    return pattern.subn(lambda match: words[match[0]].new, text)
+
+
+def _is_rare(text: str) -> bool:
+    return not text.isascii() and _RARE.search(text) is not None
 
 
 @lru_cache(maxsize=4096)  # traces use the same few tools again and again
-def _pattern(names: tuple[tuple[str, bool], ...], listed: bool, any_case: bool) -> re.Pattern[str]:
-    return re.compile("|".join(_one(name, quoted, listed, any_case) for name, quoted in names))
+def _pattern(names: tuple[tuple[str, bool], ...], rare: bool, listed: bool, any_case: bool) -> re.Pattern[str]:
+    # Large sets of letters take milliseconds to compile, so only texts that have such letters meet them.
+    letter, quotes = (rf"[^\W{_UNSPACED}]", rf"\"'`{_CURLED}") if rare else (r"\w", "\"'`")
+    begin = rf"(?:(?<!{letter})|(?<=\\[nrt]))"  # "\n" as JSON has it in a text is no letter of a name either
+    parts = []
+    for name, quoted in names:
+        exact = re.escape(name)
+        free = f"(?i:{exact})" if any_case else exact
+        if not quoted:
+            parts.append(f"{begin}{free}(?!{letter})")
+            continue
+        parts.append(rf"(?<=[{quotes}]){free}(?=[{quotes}\\])")
+        parts.append(rf"{begin}{free}(?=\((?!e?s\)))")  # a call, but not "dose(s)"
+        if name.isupper() and len(name) > 1:
+            parts.append(f"{begin}{exact}(?!{letter})")
+        elif name[0].isupper():
+            parts.append(rf"(?<=[\w,;)] ){exact}(?!{letter})")
+        if listed:
+            parts.append(f"{_ENTRY}{free}{_ENTRY_END}")
+    return re.compile("|".join(parts))
 
 
-def _one(name: str, quoted: bool, listed: bool, any_case: bool) -> str:
-    exact = re.escape(name)
-    free = f"(?i:{exact})" if any_case else exact
-    if not quoted:
-        return f"{_BEGIN}{free}{_END}"
-    ways = [rf"(?<=[{_QUOTES}]){free}(?=[{_QUOTES}\\])", rf"{_BEGIN}{free}(?=\((?!e?s\)))"]  # not "dose(s)"
-    if len(name) > 1 and name.isupper():
-        ways.append(f"{_BEGIN}{exact}{_END}")
-    elif name[0].isupper():
-        ways.append(rf"(?<=[\w,;)] ){exact}{_END}")
-    if listed:
-        ways.append(f"{_ENTRY}{free}{_ENTRY_END}")
-    return "|".join(ways)
+_KEY_END = re.compile(r"\\*\"\s*:")
+
+
+def without_keys(text: str) -> str:
+    """The text with the keys of JSON objects in it out of their quotation marks: there an ordinary word is no tool."""
+    return _KEY_END.sub(":", text)
 
 
 # ---- many names at once ----
@@ -123,8 +137,11 @@ class Names:
         """One of the names that the text has; ``words``: also of those that may be ordinary words."""
         for key in sorted(self._by_key.keys() & {"", *runs(text)}):
             for name in self._by_key[key]:
-                identifier = is_identifier(name)
-                if (identifier or words) and count_mentions(text, name, quoted=not identifier, any_case=True):
+                if is_identifier(name):
+                    found = count_mentions(text, name, quoted=False, any_case=True)
+                else:
+                    found = words and count_mentions(without_keys(text), name, quoted=True, any_case=True)
+                if found:
                     return name
         return None
 
@@ -169,18 +186,19 @@ def prompt_texts(trace: Trace) -> Iterator[str]:
     yield from (turn.content for turn in trace.turns if isinstance(turn, UserMessage))
 
 
-def world_texts(trace: Trace, names: Collection[str]) -> Iterator[str]:
-    """What ordinary tools are given and return.
+def world_texts(trace: Trace, names: Collection[str] = (), *, keys: bool = True) -> Iterator[str]:
+    """What ordinary tools are given and return, text by text.
 
     Where a text of a result is one of ``names`` as a whole, it is left out: it is known to be a name.
     """
     for step in trace.steps:
         for call in step.calls:
             if call.name not in SPECIAL_TOOLS:
-                yield from strings(call.arguments)
+                for value in call.arguments.values():
+                    yield from strings(value, keys=keys)
         for result in step.results:
             if not is_about_tools(step, result):
-                yield from (text for text in strings(result.content) if text not in names)
+                yield from (text for text in strings(result.content, keys=keys) if text not in names)
 
 
 def spec_text(spec: ToolSpec) -> str:
@@ -195,17 +213,18 @@ def reads_alike(one: ToolSpec, other: ToolSpec) -> bool:
     )
 
 
-def strings(value: Json) -> Iterator[str]:
+def strings(value: Json, *, keys: bool = True) -> Iterator[str]:
     """Every text in a JSON value, and every key."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from strings(item)
+            yield from strings(item, keys=keys)
     elif isinstance(value, dict):
-        yield from value
+        if keys:
+            yield from value
         for item in value.values():
-            yield from strings(item)
+            yield from strings(item, keys=keys)
 
 
 def joined(texts: Iterable[str]) -> str:

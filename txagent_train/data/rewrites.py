@@ -87,12 +87,16 @@ class ToolRewrite:
         """
         unknown = next((name for name in self.arguments if name not in names.own), None)
         if unknown is not None:
-            problem = f"{self._title} rewrites {unknown!r}, which the tool does not take"
-            raise DataError(problem, reason="invalid_rewrite", fix=_ANEW)
+            raise self._fault(f"rewrites {unknown!r}, which the tool does not take")
         self._check_one_to_one(names.known)
         if names.fixed and any(old != new for old, new in self._names.items()):
-            problem = f"{self._title} renames arguments, but its schema keeps their names: {names.fixed}"
-            raise DataError(problem, reason="invalid_rewrite", fix=_ANEW)
+            raise self._fault(f"renames arguments, but its schema keeps their names: {names.fixed}")
+
+    def check_name(self, taken: Mapping[str, str]) -> None:
+        """Raise DataError where the version is named like a tool; ``taken`` has the tools' names by the folded ones."""
+        other = taken.get(self.name.casefold())
+        if other is not None:
+            raise self._fault(f"has the name of a tool of the toolbox, {other}")
 
     def call(self, call: ToolCall) -> ToolCall:
         """A call of the original as a call of this version; arguments that the version does not list are kept.
@@ -208,6 +212,8 @@ class RewriteSet:
     by_tool: Mapping[str, tuple[ToolRewrite, ...]]
     writer: JsonObject = field(default_factory=dict)
     """How they were made: the name of the writer and its settings."""
+    source: Place = field(default=Place(), repr=False, compare=False)
+    """Where the header was read."""
     places: Mapping[tuple[str, int], Place] = field(default_factory=dict, repr=False, compare=False)
     """Where a version was read, by tool and number."""
 
@@ -216,9 +222,8 @@ class RewriteSet:
             numbers = [rewrite.version for rewrite in versions]
             if len(set(numbers)) != len(numbers):
                 raise DataError(f"tool {tool} has two versions of the same number", reason="invalid_rewrite")
-            if tool in self.held_out_tools and not all(rewrite.held_out for rewrite in versions):
-                problem = f"tool {tool} is held out of training, but has a version that is not"
-                raise DataError(problem, reason="invalid_rewrite")
+            for rewrite in versions:
+                _check_held_out(rewrite, self.held_out_tools)
 
     def training(self, tool: str) -> tuple[ToolRewrite, ...]:
         """The versions of a tool that training may show: none of a held-out tool, nor of one that has none."""
@@ -247,7 +252,7 @@ class RewriteSet:
             detail = f"; it lacks {unknown[0]}" if unknown else "; its descriptions or parameters differ"
             problem = f"these are rewrites for another toolbox{detail}"
             fix = "name the toolbox that was rewritten, or run tools rewrite on this one"
-            raise DataError(problem, reason="other_toolbox", fix=fix)
+            raise DataError(problem, reason="other_toolbox", fix=fix).at(path=self.source.path)
         if unknown:
             what = "rewritten" if unknown[0] in self.by_tool else "held out"
             place = self._place(unknown[0], next((item.version for item in self.by_tool.get(unknown[0], ())), 0))
@@ -257,20 +262,15 @@ class RewriteSet:
         for tool, versions in self.by_tool.items():
             names = ArgumentNames.of(toolbox.by_name[tool].parameters)
             for rewrite in versions:
-                place = self._place(tool, rewrite.version)
-                if rewrite.name.casefold() in taken:
-                    problem = f"version {rewrite.version} of tool {tool} has the name of a tool of the toolbox"
-                    error = DataError(
-                        f"{problem}, {taken[rewrite.name.casefold()]}", reason="invalid_rewrite", fix=_ANEW
-                    )
-                    raise error.at(path=place.path, line=place.line)
                 try:
+                    rewrite.check_name(taken)
                     rewrite.check_arguments(names)
                 except DataError as fault:
+                    place = self._place(tool, rewrite.version)
                     raise fault.at(path=place.path, line=place.line) from None
 
     def _place(self, tool: str, version: int) -> Place:
-        return self.places.get((tool, version), Place())
+        return self.places.get((tool, version), self.source)
 
     def write(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the file; raises as jsonl_writer."""
@@ -297,6 +297,7 @@ class RewriteSet:
         """
         records = read_jsonl(path)
         line, header = next(records, (1, {}))
+        source = Place(str(path), line)
         by_tool: dict[str, list[ToolRewrite]] = {}
         places: dict[tuple[str, int], Place] = {}
         lines_of_names: dict[str, int] = {}
@@ -305,6 +306,7 @@ class RewriteSet:
             for line, record in records:
                 rewrite = ToolRewrite.from_json(record)
                 rewrite.check_spelling()
+                _check_held_out(rewrite, tools)
                 _check_new(rewrite, line, lines_of_names, places)
                 by_tool.setdefault(rewrite.tool, []).append(rewrite)
                 places[rewrite.tool, rewrite.version] = Place(str(path), line)
@@ -313,10 +315,13 @@ class RewriteSet:
         if not by_tool:
             raise DataError("the file holds no version of any tool", reason="no_rewrites", path=str(path), fix=_ANEW)
         versions = {tool: tuple(rewrites) for tool, rewrites in by_tool.items()}
-        try:
-            return cls(header["toolbox_hash"], tools, versions, writer, places)
-        except DataError as error:
-            raise error.at(path=str(path)) from None
+        return cls(header["toolbox_hash"], tools, versions, writer, source, places)
+
+
+def _check_held_out(rewrite: ToolRewrite, tools: frozenset[str]) -> None:
+    if rewrite.tool in tools and not rewrite.held_out:
+        problem = f"tool {rewrite.tool} is held out of training, but its version {rewrite.version} is not"
+        raise DataError(problem, reason="invalid_rewrite")
 
 
 def _check_new(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -13,14 +14,17 @@ from referencing import Registry
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject, ToolSpec
 from txagent_train.data.mentions import Word, reads_alike, replace_words, runs, spec_text, strings
+from txagent_train.data.references import BY_NAME, LISTS, SINGLE, schemas_in
 from txagent_train.data.renaming import Change
 from txagent_train.data.rewrites import ToolRewrite
 from txagent_train.data.withheld import Withheld
 
 _TEXTS = ("description", "title")
-_VALUES = ("enum", "const", "default", "example", "examples")
-_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-"""Keys that hold schemas by name: what stands there as a key is no keyword."""
+"""Keys that hold words for the reader."""
+_STRUCTURE = frozenset(
+    {*BY_NAME, *LISTS, *SINGLE, "type", "format", "required", "dependentRequired", "$ref", "$dynamicRef"}
+)
+"""Keys that hold schemas, and names of arguments and of what JSON schema knows."""
 
 
 class SpecFacts:
@@ -44,12 +48,14 @@ class SpecFacts:
     @cached_property
     def described(self) -> frozenset[str]:
         """Its descriptions."""
-        return frozenset((self.spec.description, *_under(self.spec.parameters, _TEXTS)))
+        texts = (strings(value) for key, value in _keywords(self.spec) if key in _TEXTS)
+        return frozenset((self.spec.description, *chain.from_iterable(texts)))
 
     @cached_property
     def values(self) -> frozenset[str]:
-        """The values that it gives for arguments, as far as they are text."""
-        return frozenset(_under(self.spec.parameters, _VALUES))
+        """The texts in it that stay as they are: values that an argument may have, and whatever else there is."""
+        texts = (strings(value) for key, value in _keywords(self.spec) if key not in _TEXTS and key not in _STRUCTURE)
+        return frozenset(chain.from_iterable(texts))
 
     def fits(self, arguments: JsonObject) -> bool:
         """Whether arguments fit the parameters; nothing fits a schema that is none."""
@@ -64,21 +70,9 @@ class SpecFacts:
         return Draft202012Validator(self.spec.parameters, registry=Registry())
 
 
-def _under(schema: Any, keys: tuple[str, ...]) -> Iterator[str]:
-    """The texts that stand under some keywords, anywhere in a schema."""
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _under(item, keys)
-    if not isinstance(schema, dict):
-        return
-    for key, value in schema.items():
-        if key in keys:
-            yield from strings(value)
-        elif key in _BY_NAME and isinstance(value, dict):
-            for item in value.values():
-                yield from _under(item, keys)
-        elif key not in _VALUES:
-            yield from _under(value, keys)
+def _keywords(spec: ToolSpec) -> Iterator[tuple[str, Any]]:
+    """The keywords of all the schemas in the parameters, each with its value."""
+    return chain.from_iterable(schema.items() for schema in schemas_in(spec.parameters))
 
 
 def with_words(spec: ToolSpec, words: Mapping[str, Word]) -> ToolSpec:
@@ -88,18 +82,18 @@ def with_words(spec: ToolSpec, words: Mapping[str, Word]) -> ToolSpec:
 
 
 def _reworded(schema: Any, words: Mapping[str, Word]) -> Any:
-    if isinstance(schema, list):
-        return [_reworded(item, words) for item in schema]
     if not isinstance(schema, dict):
         return schema
     out: JsonObject = {}
     for key, value in schema.items():
         if key in _TEXTS and isinstance(value, str):
             out[key] = replace_words(value, words)[0]
-        elif key in _BY_NAME and isinstance(value, dict):
+        elif key in BY_NAME and isinstance(value, dict):
             out[key] = {name: _reworded(item, words) for name, item in value.items()}
+        elif key in LISTS and isinstance(value, list):
+            out[key] = [_reworded(item, words) for item in value]
         else:
-            out[key] = value if key in _VALUES else _reworded(value, words)
+            out[key] = _reworded(value, words) if key in SINGLE else value
     return out
 
 

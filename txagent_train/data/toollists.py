@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from txagent_train.core.records import JSON_DEPTH
 from txagent_train.data.strict_json import strict_loads
 
 SCHEMA_KEYS = ("parameters", "parameter", "input_schema", "inputSchema")
@@ -62,26 +65,35 @@ def unpacked(text: str) -> Packed | None:
     if not core.startswith(("[", "{", "(", '"')):
         return None
     try:
-        return Packed(strict_loads(core), text, is_json=True)
+        value, is_json = strict_loads(core), True
     except ValueError:
-        pass
-    if len(core) > _LONGEST_LITERAL:
+        value, is_json = _literal(core), False
+    return Packed(value, text, is_json) if _is_like_json(value) else None
+
+
+def _literal(text: str) -> Any:
+    """The list, tuple or object that a text holds as a Python literal; None where it is none."""
+    if "'" not in text or len(text) > _LONGEST_LITERAL:  # Python's quotes: what has others is JSON, though not sound
         return None
     try:
-        value = ast.literal_eval(core)
+        with warnings.catch_warnings():  # "\d" is no escape, Python says, but reads it
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    if not isinstance(value, (list, tuple, dict)) or not _is_like_json(value):
-        return None
-    return Packed(value, text, is_json=False)
+    return value if isinstance(value, (list, tuple, dict)) else None
 
 
-def _is_like_json(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_like_json(item) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_like_json(item) for key, item in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))
+def _is_like_json(value: Any, depth: int = 0) -> bool:
+    """Whether a value is one that a record could hold (core.records.check_json), or a tuple in place of a list."""
+    if isinstance(value, (list, tuple, dict)) and depth < JSON_DEPTH:
+        keys, items = (value.keys(), value.values()) if isinstance(value, dict) else ((), value)
+        return all(isinstance(key, str) for key in keys) and all(_is_like_json(item, depth + 1) for item in items)
+    return (
+        isinstance(value, (bool, int, str))
+        or (isinstance(value, float) and math.isfinite(value))
+        or (value is None and depth > 0)
+    )
 
 
 def told_texts(value: Any) -> Iterator[str]:
@@ -135,8 +147,9 @@ def listed_names(value: Any) -> Iterator[str]:
             yield from listed_names(item)
     elif isinstance(value, dict):
         yield from value
+        is_tool = name_of(value) is not None
         for key, item in value.items():
-            if key in _NAME_KEYS or not (key in SCHEMA_KEYS or _is_text(item)):
+            if key in _NAME_KEYS or not (key in SCHEMA_KEYS or (is_tool and _is_text(item))):
                 yield from listed_names(item)
 
 

@@ -28,6 +28,7 @@ from txagent_train.data.mentions import (
     spec_text,
     strings,
     told_about_tools,
+    without_keys,
     world_texts,
 )
 from txagent_train.data.renaming import Change, Renaming
@@ -88,8 +89,8 @@ class _Choice:
         self._told_whole = set(told)
         # A name as a whole text of a result is renamed with its tool: it is no mention that others make.
         self._told = joined(text for text in told if text not in self._tools)
-        self._world_whole = list(world_texts(trace, {name for name in self._tools if is_identifier(name)}))
-        self._world = joined(self._world_whole)
+        self._world = joined(world_texts(trace, {name for name in self._tools if is_identifier(name)}))
+        self._trace = trace
         # A tool that has two specs has no version that both could become, so what they mention stays too.
         values = (value for facts in self._facts.values() for value in facts.values)
         self._fixed = joined((*prompt_texts(trace), *unequal, *values))
@@ -147,8 +148,9 @@ class _Choice:
         if name in self._argument_names and key_of(name) in self._said_runs:
             return True  # what is said of it may be said of the argument
         if not is_identifier(name):
-            kept = (self._fixed, self._world)
-            return name in self._world_whole or any(count_mentions(text, name, quoted=True) for text in kept)
+            kept = (self._fixed, without_keys(self._world))
+            alone = name in world_texts(self._trace, keys=False)
+            return alone or any(count_mentions(text, name, quoted=True) for text in kept)
         if any(count_mentions(text, name, quoted=False) for text in (self._fixed, self._world)):
             return True
         return any(is_in_other_case(text, name) for text in (self._said, *self._specs_with(name)))

@@ -85,18 +85,7 @@ def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: 
         overrides: ``key=value`` changes to the shipped recipe.
     """
     size = size or QuickstartSize()
-    recipe = load_recipe(
-        shipped_recipe("quickstart"),
-        [
-            f"output_dir={json.dumps(str(out / 'run'))}",
-            f"data.sources.0.path={json.dumps(str(out / 'data' / 'train.jsonl'))}",
-            f"data.eval.0.path={json.dumps(str(out / 'data' / 'loss.jsonl'))}",
-            f"data.augment.toolbox={json.dumps(str(out / 'data' / 'toolbox.json'))}",
-            f"data.augment.rewrites={json.dumps(str(out / 'data' / 'rewrites.jsonl'))}",
-            *(["model.dtype=bfloat16"] if _has_fast_bfloat16() else []),
-            *overrides,
-        ],
-    )
+    recipe = load_recipe(shipped_recipe("quickstart"), [*overrides_for(out), *overrides])
     data = write_demo_data(out / "data", size.data, seed=recipe.seed)
     seconds: dict[str, float] = {}
     with _timed(seconds, "training"):
@@ -107,6 +96,21 @@ def run_quickstart(out: Path, *, size: QuickstartSize | None = None, overrides: 
     result = QuickstartResult(training, tuple(rows), build_run_report(training.run_dir), seconds)
     atomic_write_json(out / "quickstart.json", result.to_json())
     return result
+
+
+def overrides_for(out: Path) -> list[str]:
+    """What the shipped recipe needs to run in ``out`` on this machine."""
+    data = {
+        "sources.0.path": "train.jsonl",
+        "eval.0.path": "loss.jsonl",
+        "augment.toolbox": "toolbox.json",
+        "augment.rewrites": "rewrites.jsonl",
+    }
+    paths = {"output_dir": out / "run"} | {f"data.{key}": out / "data" / name for key, name in data.items()}
+    return [
+        *(f"{key}={json.dumps(str(path))}" for key, path in paths.items()),
+        *(["model.dtype=bfloat16"] if _has_fast_bfloat16() else []),
+    ]
 
 
 def _has_fast_bfloat16() -> bool:

@@ -24,22 +24,31 @@ from txagent_train.sft.steps import Forward, deal
 
 Packing = Literal["none", "trie"]
 
+_CPU_FILL = 1024
+"""A CPU multiplies matrices at full speed from a few hundred rows on. More tokens at once only make tensors that are
+too large for its cache, and for its allocator to keep: each is then made of fresh pages, which takes longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """What a forward pass takes: ``rows_per_forward`` rows, or one row of at most ``row_tokens`` tokens.
 
-    ``cost`` is what rows of tries are balanced over ranks by; None with packing none.
+    ``cost`` is what rows of tries are balanced over ranks by; None with packing none. ``fill``: tries are put together
+    up to so many tokens only, and a longer one has a row to itself (None: up to ``row_tokens``).
     """
 
     packing: Packing
     rows_per_forward: int
     row_tokens: int
     cost: FlopCost | None
+    fill: int | None = None
 
     @classmethod
-    def of(cls, recipe: SftRecipe, config: Mapping[str, Any]) -> RowLayout:
+    def of(cls, recipe: SftRecipe, config: Mapping[str, Any], *, cpu: bool = False) -> RowLayout:
         """The layout of a recipe; ``config`` has the sizes of the model.
+
+        Args:
+            cpu: it is computed on a CPU, where rows are filled less, unless the recipe says how long they are.
 
         Raises:
             ModelError: as FlopCost.of.
@@ -47,7 +56,8 @@ class RowLayout:
         train = recipe.train
         row_tokens = recipe.data.max_length if train.row_tokens is None else train.row_tokens
         cost = FlopCost.of(config) if train.packing == "trie" else None
-        return cls(train.packing, train.rows_per_forward, row_tokens, cost)
+        fill = min(_CPU_FILL, row_tokens) if cpu and cost is not None and train.row_tokens is None else None
+        return cls(train.packing, train.rows_per_forward, row_tokens, cost, fill)
 
     def check(self, prepared: Sequence[PreparedRows]) -> None:
         """Check that every sample fits into a row.
@@ -116,7 +126,9 @@ def deal_rows(
     tokens, pairs = zip(*(trie_size(rows, trie) for trie in tries), strict=True)
     costs = [layout.cost(*size) for size in zip(tokens, pairs, strict=True)]
     filler = Forward(tuple(tries[tokens.index(min(tokens))]), filler=True)
+    budget = layout.fill or layout.row_tokens
+    sizes = [min(size, budget) for size in tokens]  # a longer trie fills a row
     return tuple(
         tuple(Forward(tuple(chain.from_iterable(tries[trie] for trie in row))) if row else filler for row in dealt)
-        for dealt in deal_tries(tokens, costs, budget=layout.row_tokens, ranks=world_size)
+        for dealt in deal_tries(sizes, costs, budget=budget, ranks=world_size)
     )

@@ -147,7 +147,8 @@ class TraceTrainer(SFTTrainer):
             )
         self.remove_callback(PrinterCallback)
         base = model.get_base_model() if isinstance(model, PeftModel) else model
-        self.layout = RowLayout.of(recipe, base.config.get_text_config().to_dict())
+        sizes = base.config.get_text_config().to_dict()
+        self.layout = RowLayout.of(recipe, sizes, cpu=self.args.device.type == "cpu")
         held_out = (eval_rows, None if retention is None else retention.rows)
         self.layout.check([*plan.epochs, *(rows for rows in held_out if rows is not None)])
         add_target_loss(base)

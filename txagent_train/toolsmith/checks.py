@@ -22,6 +22,7 @@ from txagent_train.toolsmith.namewords import NameWords
 from txagent_train.toolsmith.reserved import reserved_names
 from txagent_train.toolsmith.samples import SampleCalls
 from txagent_train.toolsmith.synonyms import argument_description, properties
+from txagent_train.toolsmith.words import one_line
 
 _BLOCK = 512
 """Versions embedded at once; bounds the memory."""
@@ -131,8 +132,7 @@ def draft_problems(spec: ToolSpec, draft: Draft, kept: Kept) -> Iterator[tuple[s
         return
     if not is_valid_name(draft.name):
         yield "invalid_name", draft.name
-    lost = kept.words.lost(draft.name)
-    if lost:
+    elif lost := kept.words.lost(draft.name):
         yield "name_lost_words", ", ".join(lost)
     if not draft.description.strip():
         yield "no_description", ""
@@ -160,7 +160,7 @@ def _argument_problems(old: JsonObject, draft: Draft, literals: Literals) -> Ite
         # The name of another old argument would make a call by the old names mean something else.
         if taken.count(argument.name.casefold()) > 1 or (argument.name != name and argument.name in old):
             yield "argument_name_taken", argument.name
-        if argument_description(old[name]).strip() and not argument.description.strip():
+        if one_line(argument_description(old[name])) and not argument.description.strip():
             yield "no_argument_description", name
 
 

@@ -2,7 +2,8 @@
 
 The first sentence is what the tool does. Where it begins with a verb that is known, it is said anew in one of many
 registers; what stands behind the verb is kept but for synonyms. Other first sentences are only led into. The
-sentences that follow keep their words, but for synonyms, and change places where none leans on another.
+sentences that follow keep their words, but for synonyms and the verb that begins one, and change places; one that may
+lean on the sentence before it goes with it.
 """
 
 from __future__ import annotations
@@ -92,8 +93,25 @@ _SPLIT = (
 )
 _BRINGS = ("retrieve", "search", "list")
 _LEANING = re.compile(
-    r"(?:The|This|That|These|Those|It|They|Its|Their|But|And|Or|Also|Then|Note|However|Such|If|For)\b"
+    r"(?:The|This|That|These|Those|It|They|Its|Their|But|And|Or|Also|Then|Note|However|Such|If|For|Example|Here|There|"
+    r"Both|Each|Either|Otherwise|Similarly|Instead|Unlike|Else|When|While|First|Second|Next|Finally|Thus|So|Hence|"
+    r"Same|Other|Others|Another|In|At|By|With|As|More|Only|Additionally|Furthermore|Once|After|Before|Because|Since|To)\b"
 )
+"""How a sentence begins that may speak of the one before it."""
+_TELLING = {
+    "returns": ("return", "give", "provide", "supply", "deliver"),
+    "provides": ("provide", "give", "supply", "offer"),
+    "gives": ("give", "provide", "supply"),
+    "reports": ("report", "state"),
+    "supports": ("support", "handle"),
+    "requires": ("require", "need"),
+    "uses": ("use", "employ"),
+    "includes": ("include", "contain"),
+    "accepts": ("accept", "take"),
+}
+"""Verbs with which a sentence says what the tool does, and those that say the same."""
+_TELLERS = ("{Vs} {o}", "{Vs} {o}", "It {vs} {o}", "The tool {vs} {o}", "What it {vs}: {o}", "This function {vs} {o}")
+_SEARCHED = ("search", "query", "browse", "explore")
 _NUMBER_OF = re.compile(r"(?:The )?(?:maximum |max )?number of (?P<what>.+) to (?P<do>\w+)\.?", re.IGNORECASE)
 _SECOND_VERB = re.compile(r"(?:,|\band|\bor|\bthen) (\w+)(?= (?:the|a|an|its|their|all|them|it)\b)")
 _ARTICLE = re.compile(r"(?:The|A|An) ")
@@ -107,9 +125,7 @@ def write_description(
     text = one_line(spec.description) or _from_name(spec)
     first, *rest = sentences(text) or [""]
     parts = [_first_sentence(first, choices, rng, version, attempt)]
-    rest = [choices.apply(sentence) for sentence in rest]
-    if not any(_LEANING.match(sentence) or not sentence.endswith(".") for sentence in rest):
-        rng.shuffle(rest)
+    rest = [_next_sentence(sentence, choices, rng) for sentence in _reordered(rest, rng)]
     required = spec.parameters.get("required")
     given = [names.get(name, name) for name in required if isinstance(name, str)] if isinstance(required, list) else []
     tail = rng.choice(_TAILS) if given and len(given) <= 4 else ""
@@ -154,7 +170,9 @@ def _first_sentence(sentence: str, choices: Choices, rng: random.Random, version
     if not verb_class or not behind or whole:
         return _framed(choices.apply(sentence), choices.literals, rng, version + attempt, attempt)
     splits = [] if _does_more(behind) else _splits(behind, choices.literals)
-    forms = _verb_forms(rng.choice(VERB_CLASSES[verb_class]))
+    # What is searched for something is neither found nor discovered itself.
+    verbs = _SEARCHED if verb_class == "search" and " for " in behind else VERB_CLASSES[verb_class]
+    forms = _verb_forms(rng.choice(verbs))
     registers: list[str] = list(_REGISTERS)
     if verb_class in _BRINGS and not _does_more(behind):
         registers += _NOUN_REGISTERS
@@ -167,6 +185,34 @@ def _first_sentence(sentence: str, choices: Choices, rng: random.Random, version
         bare = re.sub(r"^(?:the|a|an|all) ", "", x)
         words |= {"x": x, "y": y, "Y": capitalised(y), "bare": bare}
     return register.format(**words)
+
+
+def _reordered(rest: Sequence[str], rng: random.Random) -> list[str]:
+    """The sentences behind the first in another order; what leans on the first stays behind it."""
+    groups: list[list[str]] = [[]]
+    for sentence in rest:
+        if _LEANING.match(sentence) or not sentence.endswith(".") or (groups[-1] and not groups[-1][-1].endswith(".")):
+            groups[-1].append(sentence)
+        else:
+            groups.append([sentence])
+    behind_first, *others = groups
+    rng.shuffle(others)
+    return [*behind_first, *(sentence for group in others for sentence in group)]
+
+
+def _next_sentence(sentence: str, choices: Choices, rng: random.Random) -> str:
+    """A sentence behind the first; one that says what the tool does may say it with another verb."""
+    first, _, behind = sentence.partition(" ")
+    verbs = _TELLING.get(first.lower()) if first.istitle() else None
+    if (
+        not verbs
+        or not behind
+        or "\n" in behind
+        or any(start == 0 for start, _ in choices.literals.protected(sentence))
+    ):
+        return choices.apply(sentence)
+    teller = rng.choice(_TELLERS if not _does_more(behind) else _TELLERS[:4])
+    return teller.format(**_verb_forms(rng.choice(verbs)), o=choices.apply(behind))
 
 
 def _does_more(behind: str) -> bool:

@@ -54,7 +54,7 @@ VERB_CLASSES: dict[str, tuple[str, ...]] = {
     "score": ("score", "rate", "grade"),
     "rank": ("rank", "order"),
     "identify": ("identify", "recognize", "pinpoint", "detect", "spot"),
-    "translate": ("translate", "render"),
+    "translate": ("translate",),
     "map": ("map", "match", "relate"),
     "filter": ("filter", "screen", "select"),
     "resolve": ("resolve", "work out"),
@@ -92,7 +92,66 @@ VERB_NOUNS: dict[str, tuple[str, ...]] = {
 }
 """What stands at the end of a name in place of the verb: ``drug_name_lookup``."""
 
-SYNONYMS: dict[str, tuple[str, ...]] = {
+PLAIN_SYNONYMS: dict[str, tuple[str, ...]] = {
+    # Verbs: their plural is the third person, so that what stands for them is one word, too. None is also a noun.
+    "return": ("give", "provide", "yield"),
+    "provide": ("give", "supply"),
+    "contain": ("hold", "include"),
+    "include": ("contain", "comprise"),
+    "supports": ("handles", "allows"),
+    "accepts": ("takes", "allows"),
+    "requires": ("needs", "calls for"),
+    "required": ("needed", "necessary"),
+    "obtain": ("get", "acquire"),
+    "retrieve": ("get", "fetch", "obtain"),
+    "fetch": ("get", "retrieve", "obtain"),
+    "identify": ("determine", "pinpoint"),
+    "determine": ("establish", "ascertain"),
+    "calculate": ("compute",),
+    "generate": ("produce", "create"),
+    "create": ("make", "produce"),
+    "specify": ("state", "give"),
+    "indicate": ("show", "signal"),
+    "describe": ("characterize", "depict"),
+    "represent": ("denote",),
+    "combine": ("join", "merge"),
+    "validate": ("check", "verify"),
+    "verify": ("check", "confirm"),
+    "explore": ("examine",),
+    "analyze": ("examine", "study"),
+    "convert": ("transform",),
+    # small words
+    "using": ("with", "by means of"),
+    "via": ("through", "by way of"),
+    "type of": ("kind of",),
+    "maximum number of": ("largest number of", "greatest number of"),
+    "as well as": ("along with", "and also"),
+    "in order to": ("so as to",),
+    "for example": ("for instance",),
+    "instead of": ("rather than", "in place of"),
+    "before": ("prior to",),
+    "can be": ("may be",),
+    # adjectives and adverbs
+    "comprehensive": ("extensive", "thorough"),
+    "entire": ("whole",),
+    "relevant": ("pertinent", "applicable"),
+    "available": ("accessible",),
+    "useful": ("helpful", "handy", "of use"),
+    "ideal": ("well suited", "excellent"),
+    "quick": ("fast", "rapid"),
+    "typically": ("usually", "as a rule"),
+    "usually": ("typically", "normally"),
+    "currently": ("at present", "now"),
+    "latest": ("newest", "most recent"),
+    "sorted": ("ordered", "arranged"),
+    "ranked": ("ordered",),
+    "exact": ("precise",),
+    "accurate": ("precise", "correct"),
+    "optionally": ("if wanted", "as an option"),
+}
+"""What may stand for words of any description. No tool is known by these words."""
+
+SYNONYMS: dict[str, tuple[str, ...]] = PLAIN_SYNONYMS | {
     # words that say nothing about the subject
     "information": ("details", "data", "facts"),
     "info": ("details", "data", "facts", "information"),
@@ -123,7 +182,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "id": ("identifier",),
     "data": ("information", "details"),
     "list": ("collection", "set", "series"),
-    "term": ("word", "expression"),
+    "search term": ("search phrase", "search text"),
     "string": ("text",),
     "settings": ("options", "parameters"),
     "options": ("settings", "parameters"),
@@ -131,8 +190,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "result": ("finding", "output"),
     "database": ("data source", "repository", "resource"),
     "effect": ("impact", "consequence"),
-    "status": ("state", "standing"),
-    "evidence": ("support", "supporting data"),
+    "status": ("state",),
+    "evidence": ("support",),
     "location": ("position", "site", "place"),
     "similar": ("comparable", "closely related", "akin"),
     "synonym": ("alias", "alternative name", "other name"),
@@ -224,7 +283,10 @@ GENERIC_NOUNS = frozenset(
      "parameter", "output", "overview", "account", "outline", "existing", "important", "notable"}
 )  # fmt: skip
 """Nouns, and words that go with any noun, that say nothing of the subject."""
-GENERIC = frozenset(stem for words in VERB_CLASSES.values() for verb in words for stem in verb.split()) | GENERIC_NOUNS
+GENERIC = GENERIC_NOUNS.union(
+    (stem for words in VERB_CLASSES.values() for verb in words for stem in verb.split()),
+    (word.removesuffix("s") for phrases in PLAIN_SYNONYMS.values() for phrase in phrases for word in phrase.split()),
+)
 """Stems that tell no tool from another, so that any version may use them."""
 
 NEUTRAL = (

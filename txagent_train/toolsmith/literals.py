@@ -87,7 +87,7 @@ class Literals:
 
     def without(self, text: str) -> str:
         """The text with a gap for each value."""
-        return "".join(part for part, is_value in self.parts(text) if not is_value)
+        return " ".join(part for part, is_value in self.parts(text) if not is_value)
 
     def parts(self, text: str) -> Iterator[tuple[str, bool]]:
         """The text in pieces, each with whether it is a value."""
@@ -153,6 +153,8 @@ def _nested_names(parameters: JsonObject) -> frozenset[str]:
 
 def _stays(name: str, texts: Iterable[str], inside: Iterable[str], others: frozenset[str]) -> bool:
     """Whether an argument keeps its name: a text says it of something else too, or has it inside a literal."""
+    if not name.strip():  # there is no way back to an argument without a name
+        return True
     quoted = not is_identifier(name)
     if name in others and any(count_mentions(text, name, quoted=quoted) for text in texts):
         return True
@@ -164,22 +166,25 @@ def _proper_names(text: str) -> Iterator[str]:
     for match in _PROPER.finditer(text):
         words = match[0].split()
         opens = match.start() == 0 or text[: match.start()].rstrip().endswith((".", "!", "?", ":"))
-        # "Target ID" at the beginning of a sentence is no name.
+        # "Target ID" at the beginning of a sentence is no name, and its first word need not belong to one.
         if not (opens and all(word.isupper() for word in words[1:])):
             yield match[0]
+        if opens and len(words) > 2 and words[1][0].isupper():
+            yield " ".join(words[1:])
     for match in _ABBREVIATION.finditer(text):
         yield from _expansion(text[: match.start()], match[1])
 
 
 def _expansion(before: str, short: str) -> Iterator[str]:
-    """The words in front of an abbreviation whose first letters it has, small words left out."""
+    """The words in front of an abbreviation whose first letters it has; small words may be left out."""
     letters = [letter.lower() for letter in short.removesuffix("s") if letter.isalpha()]
     if sum(map(str.isupper, short)) < 2:
         return
     words = list(_WORD.finditer(before))
     for count in range(len(letters), len(letters) + 4):
         chosen = words[-count:]
-        initials = [word[0][0].lower() for word in chosen if word[0] not in STOP_WORDS]
-        if len(chosen) == count and initials == letters:
+        every = [word[0][0].lower() for word in chosen]
+        telling = [word[0][0].lower() for word in chosen if word[0] not in STOP_WORDS]
+        if len(chosen) == count and letters in (every, telling):
             yield before[chosen[0].start() :].rstrip()
             return

@@ -29,7 +29,7 @@ from txagent_train.toolsmith.words import (
     text_words,
 )
 
-_TRIES = 12
+_TRIES = 6
 _BODY_LENGTH = MAX_NAME_LENGTH - 22
 """Characters for what a name is about; the rest is for the verb and what joins them."""
 _BY = ("by", "from", "using", "given", "via", "with", "based_on", "for")
@@ -67,7 +67,7 @@ class NameWriter:
     def write(self, spec: ToolSpec, choices: Choices, rng: random.Random, version: int, *, attempt: int = 0) -> str:
         """Another name of the tool: a valid identifier, short enough, that says what it is about.
 
-        Whether it is free, the checks say.
+        Whether it is free, the checks say. Where no order of the words fits, the last one is cut, for them to refuse.
         """
         parts = NameParts.of(spec)
         required = spec.parameters.get("required")
@@ -76,21 +76,18 @@ class NameWriter:
             derived = tuple(word.lower() for word in identifier_words(str(required[0])))
         kept = self._words.get(spec.name) or self._words.setdefault(spec.name, NameWords.of(spec))
         name = ""
-        for turn in range(version + attempt, version + attempt + _TRIES):
-            late = turn - version - attempt >= _TRIES // 2
-            if late and rng.random() < 0.5:
-                words = _compact(parts, rng)
+        for turn in range(3 * _TRIES):
+            if turn < 2 * _TRIES and (turn < _TRIES or rng.random() < 0.5):
+                asked = replace(parts, key=derived) if derived and turn < _TRIES // 2 else parts
+                words = self._compose(spec, asked, choices, rng, version + attempt + turn)
             else:
-                words = self._compose(spec, replace(parts, key=derived or parts.key), choices, rng, turn)
-            derived = () if late else derived
+                words = _compact(parts, rng)
             if attempt > 1:  # a few words have only so many orders
                 words = rng.choice(NEUTRAL).format(" ".join(words)).split()
             name = identifier(words)
-            fits = len(name) <= MAX_NAME_LENGTH
-            name = name[:MAX_NAME_LENGTH].rstrip("_")
-            if fits and name.casefold() not in self._reserved and not kept.lost(name):
-                break
-        return name
+            if len(name) <= MAX_NAME_LENGTH and name.casefold() not in self._reserved and not kept.lost(name):
+                return name
+        return name[:MAX_NAME_LENGTH].rstrip("_")
 
     def _compose(self, spec: ToolSpec, parts: NameParts, choices: Choices, rng: random.Random, turn: int) -> list[str]:
         prefix = " ".join(parts.prefix)
@@ -192,9 +189,9 @@ class Body:
         """Without words that say nothing, as far as a side has others; and what both sides say is said once."""
         sides: list[tuple[str, ...]] = []
         for side in (self.subject, self.key):
-            kept = tuple(word for word in side if word not in STOP_WORDS and stem(word) not in GENERIC_NOUNS)
+            kept = [word for word in dict.fromkeys(side) if word not in STOP_WORDS and stem(word) not in GENERIC_NOUNS]
             said = sides[0] if sides else ()
-            sides.append(tuple(word for word in kept if word not in said) or kept or side)
+            sides.append(tuple(word for word in kept if word not in said) or tuple(kept) or side)
         return Body(*sides)
 
 

@@ -56,7 +56,7 @@ class NameWords:
         own = texts.union(*map(_related, texts))
         about = " ".join([spec.description, *map(argument_description, properties(spec).values())])
         fits = len("_".join(dict.fromkeys(telling))) <= MAX_NAME_LENGTH - _SPARE
-        return cls(wanted, frozenset(own), frozenset(content_words(about)), 0 if fits else len(wanted) // 2)
+        return cls(wanted, frozenset(own), frozenset(content_words(about)), 0 if fits else max(1, len(wanted) // 2))
 
     def lost(self, name: str) -> tuple[str, ...]:
         """The words of the tool's name that a version's name has nothing for."""

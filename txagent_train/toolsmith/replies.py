@@ -13,7 +13,9 @@ from txagent_train.toolsmith.drafts import Draft, NoDraft, Written
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)")
 _THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
-_DECODER = json.JSONDecoder()
+# A number of thousands of digits is no reason to read none of the text: it stays text.
+_DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < _MANY_DIGITS else digits)
+_MANY_DIGITS = 20
 _SHOWN = 200
 
 

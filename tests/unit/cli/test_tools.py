@@ -106,6 +106,30 @@ def test_migrate(tmp_path: Path) -> None:
     assert isinstance(stopped.exception, DataError) and "list_drugs" in str(stopped.exception)
 
 
+def test_what_migrate_and_unseen_read_is_not_written_over(tmp_path: Path) -> None:
+    traces = write_lines(tmp_path / "seen.jsonl", [record("t1")])
+    (tmp_path / "t.json").write_text("[]")
+    before = traces.read_bytes()
+    for arguments in (
+        [
+            "migrate",
+            traces,
+            "--map",
+            tmp_path / "t.json",
+            "--to",
+            "v1",
+            "--toolbox",
+            tmp_path / "t.json",
+            "--out",
+            traces,
+        ],
+        ["unseen", traces, "--toolbox", tmp_path / "t.json", "--rewrites", tmp_path / "t.json", "--out", tmp_path],
+    ):
+        result = RUNNER.invoke(app, [*map(str, arguments), "--overwrite"])
+        assert isinstance(result.exception, UserError) and "nothing is written over it" in str(result.exception)
+    assert traces.read_bytes() == before
+
+
 def test_errors_are_user_errors(source: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "o.json")
     for arguments in (

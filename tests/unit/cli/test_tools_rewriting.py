@@ -11,6 +11,7 @@ from tests.support.chat_server import Answer, chat_server
 from tests.support.tool_specs import tool
 from txagent_train.cli.app import app
 from txagent_train.core.errors import UserError
+from txagent_train.core.records import ToolSpec
 from txagent_train.data.rewrites import RewriteSet
 from txagent_train.data.toolbox import Toolbox
 
@@ -57,13 +58,56 @@ def test_neighbours_are_written(tools: Path, tmp_path: Path) -> None:
         (["--writer", "teacher"], "needs --base-url and --model"),
         (["--writer", "teacher", "--base-url", "http://x/v1", "--model", "m", "--price-in", "1"], "no cost"),
         (["--writer", "teacher", "--base-url", "http://x/v1", "--model", "m"], "nothing was sent: this takes 8"),
+        (["--writer", "teacher", "--base-url", "x/v1", "--model", "m"], "no address"),
         (["--n", "2", "--hold-out-versions", "2"], "cannot be held out"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(tools: Path, tmp_path: Path, words: list[str], problem: str) -> None:
     result = run("rewrite", str(tools), "--out", str(tmp_path / "r.jsonl"), *words)
     assert isinstance(result.exception, UserError) and problem in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["tools.json"]
+
+
+@pytest.mark.parametrize("command", ["rewrite", "neighbours", "export", "import"])
+@pytest.mark.parametrize("spelling", ["tools.json", "../{}/tools.json", "link.json"])
+def test_what_is_read_is_not_written_over(tools: Path, tmp_path: Path, command: str, spelling: str) -> None:
+    (tmp_path / "link.json").symlink_to(tools)
+    before = tools.read_bytes()
+    result = run(command, str(tools), "--out", str(tmp_path / spelling.format(tmp_path.name)), "--overwrite")
+    assert isinstance(result.exception, UserError) and "nothing is written over it" in str(result.exception)
+    assert tools.read_bytes() == before
+
+
+def test_an_import_does_not_write_over_a_file_of_its_folder(tools: Path, tmp_path: Path) -> None:
+    result = run("import", str(tmp_path), "--out", str(tools), "--overwrite")
+    assert isinstance(result.exception, UserError) and "nothing is written over it" in str(result.exception)
+
+
+def test_the_answers_have_a_file_of_their_own(tools: Path, tmp_path: Path) -> None:
+    words = ["rewrite", str(tools), "--writer", "teacher", "--base-url", "http://x/v1", "--model", "m"]
+    for replies in (tmp_path / "r.jsonl", tools):
+        result = run(*words, "--out", str(tmp_path / "r.jsonl"), "--replies", str(replies))
+        assert isinstance(result.exception, UserError) and "file" in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["tools.json"]
+
+
+def test_a_share_of_a_small_toolbox_is_held_out_and_told(tools: Path, tmp_path: Path) -> None:
+    result = run("rewrite", str(tools), "--n", "2", "--out", str(tmp_path / "r.jsonl"), "--hold-out-tools", "0.1")
+    [tool_name] = RewriteSet.read(tmp_path / "r.jsonl").held_out_tools
+    assert f"tools held out: 1 ({tool_name})" in result.stdout
+
+
+def test_a_toolbox_without_a_tool_to_rewrite_is_refused(tmp_path: Path) -> None:
+    Toolbox((ToolSpec("Finish", "Ends it.", {}),)).write(tmp_path / "t.json")
+    result = run("rewrite", str(tmp_path / "t.json"), "--out", str(tmp_path / "r.jsonl"))
+    assert isinstance(result.exception, UserError) and "no tool to rewrite" in str(result.exception)
     assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["n.json.gz", "n.json.zst"])
+def test_neighbours_are_not_packed(tools: Path, tmp_path: Path, name: str) -> None:
+    result = run("neighbours", str(tools), "--out", str(tmp_path / name))
+    assert isinstance(result.exception, UserError) and not (tmp_path / name).exists()
 
 
 def test_failures_are_reported_and_with_strict_nothing_is_written(tools: Path, tmp_path: Path) -> None:
@@ -78,6 +122,8 @@ def test_failures_are_reported_and_with_strict_nothing_is_written(tools: Path, t
         result = run(*words, "--json")
         assert len(server.bodies) == sent  # the answers were kept
     report = json.loads(result.stdout)
-    assert result.exit_code == 0 and report["failed"] == {"unreadable_reply": 4} and report["versions"] == 0
+    assert isinstance(result.exception, UserError) and "no version passed" in str(result.exception)
+    assert result.exception.exit_code == 2 and "unreadable_reply 16 times" in str(result.exception)
+    assert report["failed"] == {"unreadable_reply": 4} and report["versions"] == 0
     assert report["estimate"]["recorded"] == 2 and report["spent"]["requests"] == 0
-    assert RewriteSet.read(out).by_tool == {}
+    assert not out.exists()

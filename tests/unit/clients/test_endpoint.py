@@ -53,11 +53,27 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
     assert len(server.bodies) == 3
 
 
-@pytest.mark.parametrize(("status", "reason"), [(429, "rate_limited"), (500, "server_error"), (400, "refused_request")])
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (408, "server_error"), (409, "server_error"), (429, "rate_limited"), (500, "server_error"),
+        (400, "refused_request"), (413, "refused_request"), (418, "refused_request"), (422, "refused_request"),
+    ],
+)  # fmt: skip
 def test_what_does_not_pass_is_an_error_of_that_request(status: int, reason: str) -> None:
     [error], server = ask(lambda body, number: Answer(status=status, headers=SOON), REQUEST, retries=1)
     assert isinstance(error, ChatError) and error.reason == reason
-    assert len(server.bodies) == (1 if status == 400 else 2)
+    assert error.permanent == (reason == "refused_request")
+    assert len(server.bodies) == (1 if error.permanent else 2)
+
+
+@pytest.mark.parametrize(
+    "usage", ['{"prompt_tokens": "many", "completion_tokens": true}', "7", "[]", '{"prompt_tokens": -1}']
+)
+def test_usage_that_is_none_is_counted_as_nothing(usage: str) -> None:
+    body = f'{{"choices": [{{"message": {{"content": "hi"}}, "finish_reason": "stop"}}], "usage": {usage}}}'
+    [reply], _ = ask(lambda request, number: Answer(body=body), REQUEST, retries=0)
+    assert reply == ChatReply("hi", Usage())
 
 
 def test_a_model_that_knows_the_limit_by_another_name_is_asked_so() -> None:
@@ -88,8 +104,14 @@ def test_a_server_that_is_not_there_is_unreachable() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["{ not json", "[]", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}', '"text"', "7"],
-)
+    [
+        "{ not json", "[]", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}', '"text"', "7", "",
+        "null", '{"choices": null}', '{"choices": {"0": {"message": {"content": "x"}}}}', '{"choices": ["abc"]}',
+        '{"choices": [{"message": {"content": [{"type": "text", "text": "x"}]}, "finish_reason": "stop"}]}',
+        '{"choices": [{"message": "x", "finish_reason": "stop"}]}', '{"choices": [[]]}', "[" * 5000 + "]" * 5000,
+        '{"a":' * 5000 + "1" + "}" * 5000, "9" * 5000, '{"error": 5}',
+    ],
+)  # fmt: skip
 def test_a_malformed_answer_is_an_error_of_that_request(body: str) -> None:
     [error], _ = ask(lambda request, number: Answer(body=body), REQUEST, retries=0)
     assert isinstance(error, ChatError) and error.reason == "malformed_response"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,7 +79,13 @@ def test_a_line_that_a_kill_cut_short_is_asked_for_again(tmp_path: Path, left: i
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("content", ["notes", "notes\nmore", '{"a": 1}\n', '{"key": "x", "reply": {}}\n'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "notes", "notes\nmore", '{"a": 1}\n', '{"key": "x", "reply": {}}\n', "[" * 9999 + "\n",
+        '{"key": "x", "reply": {"text": 7, "usage": {}, "cut": false}}\n',
+    ],
+)  # fmt: skip
 def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path, content: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(content)
@@ -89,4 +97,45 @@ def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path, content: str)
 def test_a_place_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError), ReplyStore(tmp_path / "file" / "r.jsonl"):
+        pass
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"), ReplyStore(tmp_path):
+        pass
+
+
+def test_no_file_is_left_where_nothing_was_answered(tmp_path: Path) -> None:
+    path, mine = tmp_path / "r.jsonl", tmp_path / "mine.jsonl"
+    mine.touch()
+    for file in (path, mine):
+        with ReplyStore(file) as store:
+            assert len(store) == 0 and file.exists()
+    assert not path.exists() and mine.exists()
+
+
+_OTHER = """
+import sys
+from pathlib import Path
+from txagent_train.clients.recording import ReplyStore
+with ReplyStore(Path(sys.argv[1])):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with ReplyStore(path) as store:
+        store.add(request("a"), ChatReply("A", Usage()))
+    words = [sys.executable, "-c", _OTHER, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout and other.stdout.readline() == "open\n"
+        with pytest.raises(UserError, match="another process"), ReplyStore(path):
+            pass
+        other.stdin.close()
+    assert other.returncode == 0
+    with ReplyStore(path) as store:
+        assert request("a") in store
+    with ReplyStore(path), pytest.raises(UserError, match="another process"), ReplyStore(path):
         pass

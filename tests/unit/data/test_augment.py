@@ -5,17 +5,19 @@ import pickle
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.augmentation import GET_DOSE, TOOLBOX, TOOLS, augmenter, rewrite_set, traces
-from txagent_train.config.sft import AugmentSection
+from tests.support.augmentation import GET_DOSE, TOOLBOX, TOOLS, augmenter, rewrite_set, tool, traces
+from txagent_train.config.sft import AugmentSection, DataSection
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import TOOL_RAG, Step, ToolCall, ToolResult, Trace, UserMessage
-from txagent_train.data.augment import Augmenter
+from txagent_train.data.augment import Augmenter, held_out_tools
+from txagent_train.data.candidates import Neighbours
 from txagent_train.data.checks import check_calls
 from txagent_train.data.decompose import decompose
 from txagent_train.data.mentions import (
@@ -27,9 +29,13 @@ from txagent_train.data.mentions import (
     spec_text,
     strings,
     told_about_tools,
+    without_keys,
 )
+from txagent_train.data.rewrites import RewriteSet, ToolRewrite
 from txagent_train.data.toolbox import Toolbox
+from txagent_train.data.variation import Variation
 from txagent_train.data.virtual import RAG_TOOL
+from txagent_train.sft.prepare import AUGMENTED
 
 TRACE = Trace(
     "t",
@@ -78,6 +84,7 @@ def test_each_call_names_one_tool_that_its_step_sees_and_fits_its_schema(trace: 
     check_calls(trace)
     made = augmenter(**EVERYTHING).augment(trace, seed=0, epoch=epoch)
     check_calls(made.trace)
+    assert made.counts.keys() <= AUGMENTED.keys(), "each count has words in the reports"
     for example in decompose(made.trace, seed=0, epoch=epoch):
         seen = Counter(spec.name for spec in example.tools)
         assert set(seen.values()) <= {1}
@@ -155,6 +162,60 @@ def test_held_out_tools_are_neither_used_nor_shown() -> None:
     with pytest.raises(DataError, match="the trace uses checkPair, which is held out") as caught:
         one.check_shown(replace(shown, turns=(shown.turns[0], used, *shown.turns[1:])))
     assert caught.value.reason == "held_out_tool" and caught.value.step == 0
+
+
+HELD_OUT = frozenset({"get_dose_form", "v1-get_dose", "search"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(trace=traces(), epoch=st.integers(0, 3))
+def test_no_held_out_tool_is_named_in_what_training_shows(trace: Trace, epoch: int) -> None:
+    one = augmenter(held_out=HELD_OUT, **EVERYTHING)
+    try:
+        one.check_shown(trace)
+    except DataError as error:
+        assert error.reason == "held_out_tool"
+        whole = joined(strings(trace_to_json(replace(trace, metadata={"s": trace.metadata["summaries"]}))))
+        assert any(name in whole for name in HELD_OUT)
+        return
+    made = one.augment(trace, seed=0, epoch=epoch).trace
+    check_calls(made)
+    assert not HELD_OUT & {spec.name for spec in made.tools()}
+    whole = json.dumps(trace_to_json(replace(made, metadata={"s": made.metadata["summaries"]})))
+    for name in HELD_OUT - {"search"}:
+        assert not count_mentions(whole, name, quoted=False, any_case=True)
+    assert '"search"' not in without_keys(whole) and "`search`" not in whole
+
+
+LIKES = tool("likes", "Like checkPair, but for one drug.", drug_name="string")
+
+
+def _naming(*versions: ToolRewrite, **settings: Any) -> Augmenter:
+    """An augmenter over tools of which one is held out, and another one names it."""
+    toolbox = Toolbox((GET_DOSE, TOOLS[4], LIKES, replace(RAG_TOOL, description="Not checkPair.")))
+    rewrites = RewriteSet(toolbox.hash, frozenset({"checkPair"}), {"get_dose": versions} if versions else {})
+    section = AugmentSection.model_validate({"toolbox": "t", "originals": False, **settings})
+    return Augmenter(toolbox, rewrites, Neighbours(), section, (held_out_tools(rewrites),))
+
+
+def test_what_names_a_held_out_tool_is_not_chosen() -> None:
+    version = ToolRewrite("get_dose", 1, "dose_of", "Unlike checkPair, the dose.", {})
+    made = _naming(version, n_random=9, virtual_share=1.0).augment(
+        replace(TRACE, initial_tools=(GET_DOSE,)), seed=0, epoch=0
+    )
+    assert made.counts["virtual_calls"] and not made.renamed and made.counts["kept_no_free_version"]
+    assert not made.counts["distractors"]
+    assert "checkPair" not in json.dumps(trace_to_json(made.trace))
+
+
+def test_general_data_names_no_held_out_tool() -> None:
+    variation = Variation(DataSection.model_validate({"sources": [{"path": "x"}]}), _naming(), 0)
+    chat = Trace("c", (UserMessage("What is it?"), Step("A thing.")))
+    variation.check(chat)
+    for turns in ((UserMessage("What is checkPair?"), Step("A tool.")), (UserMessage("?"), Step("CheckPair."))):
+        with pytest.raises(DataError) as caught:
+            variation.check(replace(chat, turns=turns))
+        assert variation.drops(caught.value.reason)
 
 
 def _files(folder: Path) -> AugmentSection:

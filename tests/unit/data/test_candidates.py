@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,14 @@ def test_hard_ones_are_the_nearest_and_random_ones_any_others() -> None:
     assert seen == set(NAMES) - {"get_dose", "search"}
 
 
-def test_no_tool_of_the_trace_and_none_that_tool_rag_brings_is_added() -> None:
+@pytest.mark.parametrize(
+    "content",
+    [{"names": ["checkPair"]}, '["checkPair"]', "['checkPair']", "Found: x, checkPair.", "1. x: y\n2. checkPair: z"],
+)
+def test_no_tool_of_the_trace_and_none_that_tool_rag_brings_is_added(content: Any) -> None:
     rag = Step(
         calls=(ToolCall(TOOL_RAG, {"description": "x", "limit": 2}),),
-        results=(ToolResult(0, {"names": ["checkPair"]}),),
+        results=(ToolResult(0, content),),
         tools_added=(TOOLS[2],),
     )
     trace = Trace("t", (UserMessage("?"), USE, rag, Step("So.")), answer="A.", initial_tools=(GET_DOSE, RAG_TOOL))

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from txagent_train.data.references import references_of
 from txagent_train.data.schemas import schema_validator
@@ -54,3 +57,58 @@ def test_a_validator_is_refused_where_its_checks_would_not_end() -> None:
 def test_a_long_chain_of_references_is_followed() -> None:
     chain = {"$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(300)} | {"300": {}}}
     assert references_of(chain).circular == [] and references_of(chain).unresolved == []
+
+
+NAMES = "abcd"
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, list[tuple[str, str]]]:
+    """For each definition the others that it refers to, and whether at the same value or inside it."""
+    edge = st.tuples(st.sampled_from(["allOf", "properties"]), st.sampled_from(NAMES))
+    return {name: draw(st.lists(edge, max_size=3)) for name in NAMES}
+
+
+def reaches(graph: dict[str, list[tuple[str, str]]], start: str, goal: str, keys: tuple[str, ...]) -> bool:
+    seen: set[str] = set()
+    stack = [start]
+    while stack:
+        name = stack.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            stack += [to for key, to in graph[name] if key in keys]
+    return False
+
+
+@given(graphs())
+def test_circles_are_those_that_a_walk_from_each_reference_finds(graph: dict[str, list[tuple[str, str]]]) -> None:
+    schema = {
+        "$defs": {
+            name: {
+                "allOf": [{"$ref": f"#/$defs/{to}"} for key, to in edges if key == "allOf"],
+                "properties": {
+                    str(n): {"$ref": f"#/$defs/{to}"} for n, (key, to) in enumerate(edges) if key != "allOf"
+                },
+            }
+            for name, edges in graph.items()
+        }
+    }
+    circular, recursive = [], []
+    for name, edges in graph.items():
+        for key, to in edges:
+            if key == "allOf" and reaches(graph, to, name, ("allOf",)):
+                circular.append(f"#/$defs/{to}")
+            elif reaches(graph, to, name, ("allOf", "properties")):
+                recursive.append(f"#/$defs/{to}")
+    found = references_of(schema)
+    assert (sorted(found.circular), sorted(found.recursive)) == (sorted(circular), sorted(recursive))
+
+
+def test_the_time_grows_with_the_size() -> None:
+    count = 4000
+    definitions = {str(n): {"properties": {"x": {"$ref": f"#/$defs/{(n + 1) % count}"}}} for n in range(count)}
+    start = time.process_time()
+    assert len(references_of({"$defs": definitions, "$ref": "#/$defs/0"}).recursive) == count
+    assert time.process_time() - start < 5

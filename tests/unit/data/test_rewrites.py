@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,22 @@ def lines_of(tmp_path: Path) -> list[dict[str, Any]]:
         (2, {"arguments": {"drug": "x"}}, "wrong_type"),
         (2, {"arguments": {"drug": {"name": "x"}}}, "missing_key"),
         (3, {"extra": 1}, "unknown_key"),
+        (2, {"version": 0}, "invalid_rewrite"),
+        (2, {"name": "Finish"}, "invalid_rewrite"),
+        (2, {"name": "tool_rag"}, "invalid_rewrite"),
+        (2, {"tool": "Tool_RAG"}, "invalid_rewrite"),
+        (2, {"name": "two\nlines"}, "invalid_rewrite"),
+        (2, {"name": "a" * 65}, "invalid_rewrite"),
+        (2, {"name": "a-b"}, "invalid_rewrite"),
+        (2, {"description": "half \ud83d"}, "invalid_rewrite"),
+        (2, {"description": "nul \x00"}, "invalid_rewrite"),
+        (2, {"arguments": {"drug": {"name": "x y", "description": ""}}}, "invalid_rewrite"),
+        (2, {"arguments": {"drug": {"name": "x", "description": "\x1b[31m"}}}, "invalid_rewrite"),
+        (3, {"name": "dose_of"}, "invalid_rewrite"),
+        (3, {"name": "DOSE_of"}, "invalid_rewrite"),
+        (4, {"name": "dose_for"}, "invalid_rewrite"),
+        (3, {"version": 1}, "invalid_rewrite"),
+        (4, {"held_out": False}, "invalid_rewrite"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: int, change: dict[str, Any], reason: str) -> None:
@@ -204,6 +221,58 @@ def test_a_bad_line_is_named(tmp_path: Path, line: int, change: dict[str, Any], 
     with pytest.raises(DataError) as caught:
         RewriteSet.read(path)
     assert (caught.value.reason, caught.value.line) == (reason, line)
+
+
+def test_a_file_without_a_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none.jsonl"
+    path.write_text(json.dumps(lines_of(tmp_path)[0]) + "\n")
+    with pytest.raises(DataError, match="no version of any tool") as caught:
+        RewriteSet.read(path)
+    assert caught.value.reason == "no_rewrites" and caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "problem"),
+    [
+        (1, {"held_out_tools": ["other", "absent"]}, "absent is held out, but"),
+        (4, {"tool": "absent"}, "absent is rewritten, but"),
+        (3, {"name": "other"}, "has the name of a tool of the toolbox, other"),
+        (3, {"name": "GET_dose"}, "has the name of a tool of the toolbox, get_dose"),
+        (2, {"arguments": {"nope": {"name": "x", "description": ""}}}, "rewrites 'nope', which the tool does not take"),
+        (2, {"arguments": {"drug": {"name": "age", "description": ""}}}, "two arguments named 'age'"),
+    ],
+)
+def test_a_version_that_is_not_of_the_toolbox_is_named(
+    tmp_path: Path, line: int, change: dict[str, Any], problem: str
+) -> None:
+    lines = lines_of(tmp_path)
+    lines[line - 1] |= change
+    path = tmp_path / "bad.jsonl"
+    path.write_text("".join(json.dumps(item) + "\n" for item in lines))
+    rewrites = RewriteSet.read(path)
+    with pytest.raises(DataError, match=re.escape(problem)) as caught:
+        rewrites.check_fits(Toolbox((SPEC, ToolSpec("other", "Other.", {}))))
+    assert (caught.value.reason, caught.value.path, caught.value.line) == ("invalid_rewrite", str(path), line)
+
+
+def test_the_set_for_evaluation_is_sound() -> None:
+    kept = replace(rewrite_set(), held_out_tools=frozenset(), by_tool={"get_dose": rewrite_set().by_tool["get_dose"]})
+    chosen = kept.for_evaluation()
+    chosen.check_fits(Toolbox((SPEC, ToolSpec("other", "Other.", {}))))
+    assert [item.name for item in chosen.training("get_dose")] == ["dose_for"]
+
+
+def test_names_that_the_schema_binds_are_not_changed() -> None:
+    bound = ToolSpec("t", "", {"properties": {"a": {}}, "allOf": [{"$ref": "#/$defs/x"}], "$defs": {"x": {}}})
+    with pytest.raises(DataError, match="its schema keeps their names: \\$ref binds them"):
+        rewrite({"a": "b"}).spec(bound)
+    assert rewrite({"a": "a"}).spec(bound).parameters == bound.parameters | {"properties": {"a": {}}}
+
+
+def test_no_argument_takes_a_name_that_the_schema_has_elsewhere() -> None:
+    spec = ToolSpec("t", "", {"properties": {"a": {}}, "anyOf": [{"required": ["b"]}, {"required": ["a"]}]})
+    with pytest.raises(DataError, match="two arguments named 'b'"):
+        rewrite({"a": "b"}).spec(spec)
 
 
 def test_an_empty_file_is_no_file_of_rewrites(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -84,3 +85,34 @@ def test_what_another_format_has_no_place_for_is_said(tmp_path: Path) -> None:
     assert function["parameters"]["required"] == ["drug"] and "required" not in str(
         function["parameters"]["properties"]
     )
+
+
+@pytest.mark.parametrize("name", ["back.json.gz", "back.jsonl.gz"])
+def test_an_export_is_packed_where_its_name_says_so(tmp_path: Path, name: str) -> None:
+    import_tools([_file(tmp_path / "in.json", [V0_ITEM, {**V0_ITEM, "name": "two"}])], tmp_path / "t.json")
+    out = tmp_path / name
+    export_tools(Toolbox.read(tmp_path / "t.json"), out)
+    text = gzip.decompress(out.read_bytes()).decode()
+    assert text.startswith("{") == name.endswith("l.gz")
+    assert [tool.name for tool in Toolbox.read(out).tools] == ["get_dose", "two"]
+    with pytest.raises(UserError, match="not written"):
+        export_tools(Toolbox.read(out), tmp_path / "back.json.zst")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"kind": "rewrites", "version": 1, "toolbox_hash": "x", "held_out_tools": [], "writer": {}}\n'
+        '{"tool": "a", "version": 1, "name": "b", "description": "B.", "arguments": {}, "held_out": false}\n',
+        '{"kind": "rewrites", "version": 1, "toolbox_hash": "x", "held_out_tools": [], "writer": {}}\n',
+        '{"toolbox_hash": "x", "embedder": "tfidf", "neighbours": {"a": ["b"]}}',
+    ],
+)
+def test_a_file_about_tools_is_not_taken_for_tools(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match="not tools") as caught:
+        import_tools([path], tmp_path / "t.json")
+    assert caught.value.reason == "not_tools"
+    with pytest.raises(DataError, match="not tools"):
+        Toolbox.read(path, "plain")

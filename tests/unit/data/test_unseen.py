@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 from tests.support.augmentation import GET_DOSE, TOOLBOX, TOOLS, rewrite_set, traces
 from txagent_train.cli.app import app
 from txagent_train.core.codec import trace_to_json
-from txagent_train.core.errors import DataError
+from txagent_train.core.errors import DataError, EnvironmentFailure
 from txagent_train.core.records import Step, ToolCall, ToolResult, Trace, UserMessage
 from txagent_train.data.checks import check_call
 from txagent_train.data.loading import load_traces
@@ -21,6 +23,7 @@ from txagent_train.data.mentions import SPECIAL_TOOLS
 from txagent_train.data.rewrites import RewriteSet
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.data.unseen import UnseenSplit
+from txagent_train.data.virtual import RAG_TOOL
 from txagent_train.data.writing import jsonl_writer
 
 HELD_OUT = frozenset({"checkPair"})
@@ -44,6 +47,36 @@ def test_only_steps_that_call_a_held_out_tool_are_judged() -> None:
     mixed = trace_of(DOSE, PAIR)
     assert sorter.uses_held_out(mixed) and not sorter.uses_held_out(trace_of(DOSE))
     assert [step.train for step in sorter.judged(mixed).steps] == [False, True, False]
+
+
+def test_a_trace_whose_steps_with_a_held_out_tool_are_not_trained_on_is_not_judged() -> None:
+    trace = trace_of(PAIR)
+    silent = replace(trace, turns=(trace.turns[0], replace(trace.steps[0], train=False), trace.turns[2]))
+    with pytest.raises(DataError) as caught:
+        split().judged(silent)
+    assert caught.value.reason == "no_judged_step"
+
+
+def test_no_set_but_its_own_shows_a_held_out_tool_under_its_name() -> None:
+    sorter = split()
+    found = Step("I look.", calls=(ToolCall("Tool_RAG", {"description": "x", "limit": 2}),),
+                 results=(ToolResult(0, '["checkPair", "get_dose"]'),), tools_added=TOOLS[:1])  # fmt: skip
+    trace = trace_of(DOSE)
+    trace = replace(trace, turns=(trace.turns[0], found, *trace.turns[1:]), initial_tools=(RAG_TOOL, *TOOLS[1:]))
+    sets = sorter.sets_of(trace)
+    assert set(sets) == {"seen", "unseen_rewrites"}
+    assert all("checkPair" not in json.dumps(trace_to_json(made)) for made in sets.values())
+    assert sets["seen"].steps[1:] == trace.steps[1:]
+
+
+@pytest.mark.parametrize("said", ["checkPair would do.", "`CheckPair`"])
+def test_a_trace_that_names_a_held_out_tool_and_calls_none_is_in_no_set(said: str) -> None:
+    trace = trace_of(DOSE)
+    naming = replace(trace, turns=(trace.turns[0], replace(trace.steps[0], thought=said), trace.turns[2]))
+    assert not split().uses_held_out(naming)
+    with pytest.raises(DataError) as caught:
+        split().sets_of(naming)
+    assert caught.value.reason == "held_out_tool"
 
 
 @given(trace=traces(), seed=st.integers(0, 5))
@@ -131,3 +164,28 @@ def test_a_set_without_traces_has_no_file(folder: Path) -> None:
 def test_a_file_with_nothing_to_sort_writes_nothing(folder: Path) -> None:
     result = run(folder, write(folder, trace_of(ToolCall("unknown_tool", {}))), "--out", str(folder / "sets"))
     assert isinstance(result.exception, DataError) and not list((folder / "sets").glob("*.jsonl"))
+
+
+def test_files_that_are_there_stay_until_all_new_ones_are_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(
+        folder, trace_of(DOSE, name="a"), trace_of(PAIR, name="b"), trace_of(ToolCall("no_such", {}), name="c")
+    )
+    assert run(folder, source, "--out", str(folder / "sets")).exit_code == 0
+    old = {path.name: path.read_bytes() for path in (folder / "sets").iterdir()}
+    assert set(old) == {"seen.jsonl", "unseen_rewrites.jsonl", "unseen_tools.jsonl", "dropped.jsonl"}
+    synced: list[int] = []
+
+    def full(stream: int) -> None:
+        synced.append(stream)
+        if len(synced) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    (folder / "heldout.jsonl").unlink()
+    source = write(folder, trace_of(DOSE, name="other"), trace_of(PAIR, name="more"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        failed = run(folder, source, "--out", str(folder / "sets"), "--overwrite")
+    assert isinstance(failed.exception, EnvironmentFailure)
+    assert {path.name: path.read_bytes() for path in (folder / "sets").iterdir()} == old
+    assert run(folder, source, "--out", str(folder / "sets"), "--overwrite").exit_code == 0
+    assert not (folder / "sets" / "dropped.jsonl").exists(), "nothing was dropped this time"

@@ -3,13 +3,25 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from tests.support.augmentation import GET_DOSE, TOOLS, tool, traces
-from txagent_train.core.records import TOOL_RAG, Step, ToolCall, ToolResult, Trace, UserMessage
+from txagent_train.core.records import (
+    TOOL_RAG,
+    Step,
+    StepStatus,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Trace,
+    UserMessage,
+)
 from txagent_train.data.candidates import Neighbours, Pool
 from txagent_train.data.checks import check_calls
+from txagent_train.data.decompose import is_trained
 from txagent_train.data.overlong import SUMMARIES
 from txagent_train.data.virtual import LIMIT, RAG_TOOL, with_virtual_calls
 
@@ -36,8 +48,11 @@ TRACE = Trace(
 )
 
 
-def _made(trace: Trace, seed: int) -> tuple[Trace, int]:
-    return with_virtual_calls(trace, POOL, random.Random(seed), rag=RAG_TOOL)
+def _made(trace: Trace, seed: int, rag: ToolSpec = RAG_TOOL) -> tuple[Trace, int]:
+    counts: Counter[str] = Counter()
+    made = with_virtual_calls(trace, POOL, random.Random(seed), rag=rag, counts=counts)
+    assert counts["virtual_calls"] or made is trace
+    return made, counts["virtual_calls"]
 
 
 def test_a_tool_is_searched_for_right_before_its_first_use() -> None:
@@ -96,3 +111,68 @@ def test_calls_still_name_tools_that_are_there(trace: Trace) -> None:
     check_calls(made)
     assert (made == trace) == (count == 0)
     assert sum(len(step.calls) for step in made.steps) == sum(len(step.calls) for step in trace.steps) + count
+
+
+def _rag(required: list[str], **properties: Any) -> ToolSpec:
+    parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return ToolSpec(TOOL_RAG, "Find tools.", parameters)
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("rag", "arguments"),
+    [
+        (_rag(["query"], query=TEXT), {"query": "NEED"}),
+        (_rag([], query=TEXT), {"query": "NEED"}),
+        (_rag(["query", "k"], k=NUMBER, query=TEXT), {"k": LIMIT, "query": "NEED"}),
+        (_rag(["query"], query=TEXT, limit=NUMBER, page=NUMBER), {"query": "NEED", "limit": LIMIT}),
+        (_rag(["query"], query=TEXT, page=NUMBER), {"query": "NEED"}),
+        (_rag([], note=TEXT, description=TEXT), {"description": "NEED"}),
+        (_rag(["k"], description=TEXT, k={"type": "number"}), {"description": "NEED", "k": LIMIT}),
+    ],
+)
+def test_tool_rag_is_asked_as_its_schema_wants(rag: ToolSpec, arguments: dict[str, Any]) -> None:
+    for trace in (TRACE, replace(TRACE, initial_tools=(rag, *TRACE.initial_tools))):
+        made, count = _made(trace, 0, rag)
+        assert count
+        check_calls(made)
+        for call in made.steps[0].calls:
+            needs = [value for value in call.arguments.values() if isinstance(value, str)]
+            assert call.arguments == {name: needs[0] if value == "NEED" else value for name, value in arguments.items()}
+            assert list(call.arguments) == list(arguments)
+
+
+@pytest.mark.parametrize(
+    "rag",
+    [
+        _rag([]),
+        _rag([], query=TEXT, other=TEXT),
+        _rag(["query", "other"], query=TEXT, other=TEXT),
+        _rag(["query", "deep"], query=TEXT, deep={"type": "boolean"}),
+        _rag(["query"], query={"type": "string", "enum": ["dose"]}),
+        _rag(["query", "k"], query=TEXT, k={"type": "integer", "maximum": 3}),
+        _rag(["query"], query={"type": "nonsense"}),
+    ],
+)
+def test_a_tool_rag_that_wants_more_is_not_asked_and_counted(rag: ToolSpec) -> None:
+    counts: Counter[str] = Counter()
+    assert with_virtual_calls(TRACE, POOL, random.Random(0), rag=rag, counts=counts) is TRACE
+    assert counts == {"virtual_unfit": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "trained"),
+    [
+        ({}, True),
+        ({"status": StepStatus.REJECTED}, False),
+        ({"status": StepStatus.FORCED}, False),
+        ({"train": False}, False),
+        ({"weight": 0.0}, False),
+    ],
+)
+def test_the_search_is_trained_where_the_use_is(change: dict[str, Any], trained: bool) -> None:
+    use = replace(TRACE.steps[0], **change)
+    made, _ = _made(replace(TRACE, turns=(TRACE.turns[0], use, *TRACE.turns[2:])), 0)
+    assert made.steps[0].calls[0].name == TOOL_RAG and is_trained(made.steps[0]) == trained

@@ -9,7 +9,7 @@ import pytest
 from txagent_train.core.errors import EnvironmentFailure, UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.data.reading import read_jsonl
-from txagent_train.data.writing import check_place, jsonl_writer
+from txagent_train.data.writing import check_place, jsonl_writer, jsonl_writers
 
 RECORDS: list[JsonObject] = [{"a": "é\n"}, {"b": [1, 2.0, None]}]
 
@@ -73,3 +73,44 @@ def test_a_machine_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(EnvironmentFailure, match="could not be written: No space"):
         _write(tmp_path / "x.jsonl")
+
+
+def test_files_that_belong_together_appear_together_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl")]
+    paths[0].write_text("old")
+    synced: list[int] = []
+
+    def full(stream: int) -> None:
+        synced.append(stream)
+        if len(synced) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(EnvironmentFailure), jsonl_writers(paths, overwrite=True) as writers:
+            for writer in writers:
+                writer.write({"a": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"] and paths[0].read_text() == "old"
+    paths[2].write_text("old")
+    with jsonl_writers(paths, overwrite=True, keep_empty=False) as (first, second, _):
+        first.write(RECORDS[0])
+        second.write(RECORDS[1])
+        assert paths[0].read_text() == "old"
+    assert [record for path in paths[:2] for _, record in read_jsonl(path)] == RECORDS
+    assert sorted(tmp_path.iterdir()) == paths[:2]
+
+
+def test_of_several_files_the_one_that_fails_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(EnvironmentFailure, match=r"a\.jsonl could not be written"),
+        jsonl_writers([tmp_path / "a.jsonl", tmp_path / "b.jsonl"]) as (first, _),
+    ):
+        first._stream = _Full()  # type: ignore[assignment]
+        first.write({})
+
+
+class _Full:
+    def write(self, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")

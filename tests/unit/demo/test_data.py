@@ -35,5 +35,7 @@ def test_held_out_tools_are_called_in_their_set_alone(tmp_path: Path) -> None:
     assert len(train) == SIZE.train_traces and len(rewrites.held_out_tools) == 3
     assert not called(train) & rewrites.held_out_tools and not called(data.seen) & rewrites.held_out_tools
     assert all(called((trace,)) & rewrites.held_out_tools for trace in data.unseen_tools)
+    shown = {spec.name for trace in (*data.seen, *data.unseen_rewrites) for spec in trace.tools()}
+    assert not shown & rewrites.held_out_tools
     assert len(data.unseen_rewrites) == len(data.seen)
     assert not called(data.unseen_rewrites) & (called(data.seen) - {"Tool_RAG"})

@@ -84,6 +84,21 @@ def test_the_size_of_a_trie_is_that_of_its_arrays(tmp_path: Path) -> None:
         assert trie_size(rows, trie) == (batch.tokens, int((batch.position + 1).sum()))
 
 
+def test_rows_that_are_filled_less_cut_no_trie(tmp_path: Path) -> None:
+    rows = prepare_rows(tmp_path / "rows", random_traces(9, seed=1))
+    tries = traces_in(rows, range(len(rows)))
+    sizes = sorted(trie_size(rows, trie)[0] for trie in tries)
+    fill = sizes[-2]  # one trie is longer
+    assert fill < sizes[-1] and sizes[0] + sizes[1] <= fill
+    layout = RowLayout("trie", 1, row_tokens=sum(sizes), cost=COST, fill=fill)
+    (forwards,) = deal_rows(rows, range(len(rows)), layout, world_size=1)
+    in_rows = [traces_in(rows, forward.rows) for forward in forwards]
+    assert sorted((trie for row in in_rows for trie in row), key=lambda trie: trie.start) == tries
+    tokens = [sum(trie_size(rows, trie)[0] for trie in row) for row in in_rows]
+    assert len(in_rows) < len(tries)
+    assert all(size <= fill or len(row) == 1 for size, row in zip(tokens, in_rows, strict=True))
+
+
 def test_a_sample_that_is_longer_than_a_row_is_named(tmp_path: Path) -> None:
     rows = prepare_rows(tmp_path / "rows", random_traces(4))
     longest = int(rows.length.max())
@@ -104,6 +119,10 @@ def test_a_recipe_says_how_much_a_row_takes(tmp_path: Path) -> None:
     recipe = tiny_recipe(tmp_path, data={"max_length": 77})
     assert RowLayout.of(recipe, sizes) == RowLayout("trie", 1, 77, FlopCost.of(sizes))
     assert RowLayout.of(tiny_recipe(tmp_path, train={"row_tokens": 99}), sizes).row_tokens == 99
+    for max_length, asked, fill in ((5000, None, 1024), (77, None, 77), (5000, 4000, None)):
+        recipe = tiny_recipe(tmp_path, data={"max_length": max_length}, train={"row_tokens": asked})
+        layout = RowLayout.of(recipe, sizes, cpu=True)
+        assert (layout.row_tokens, layout.fill) == (asked or max_length, fill)
     # Models of any kind train row by row.
     single = RowLayout.of(tiny_recipe(tmp_path, train={"packing": "none", "rows_per_forward": 3}), {})
     assert (single.packing, single.rows_per_forward, single.cost) == ("none", 3, None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -41,9 +42,8 @@ def test_a_good_version_passes(toolbox: Toolbox) -> None:
     [
         ({"name": "warning lookup"}, "invalid_name"),
         ({"name": "w" * 65}, "invalid_name"),
-        ({"name": "get_drug_names_by_storage"}, "name_taken"),
-        ({"name": "tool_rag"}, "name_taken"),
-        ({"name": "FINISH"}, "name_taken"),
+        ({"name": "get_drug_names_by_warnings"}, "name_taken"),
+        ({"name": "GET_warnings_BY_drug_name"}, "name_taken"),
         ({"description": "  "}, "no_description"),
         ({"description": "Retrieve warning information based on the drug name."}, "description_repeated"),
         ({"description": "Warnings as get_warnings_by_drug_name gives them."}, "names_the_original"),
@@ -53,6 +53,11 @@ def test_a_good_version_passes(toolbox: Toolbox) -> None:
         ({"arguments": argument("drug name")}, "invalid_argument_name"),
         ({"arguments": argument("class")}, "invalid_argument_name"),
         ({"arguments": argument("a", "")}, "no_argument_description"),
+        ({"name": "drug_information_lookup"}, "name_lost_words"),
+        ({"description": "Warnings of a drug.\x00"}, "unprintable_text"),
+        ({"description": "Warnings of a drug. \ud83d"}, "unprintable_text"),
+        ({"name": "warning_lookup_for_drug\ud83d"}, "unprintable_text"),
+        ({"arguments": argument("a", "\x1b[31mThe drug.")}, "unprintable_text"),
         (
             {
                 "description": "Retrieve drug names by the warning information that is given.",
@@ -64,6 +69,11 @@ def test_a_good_version_passes(toolbox: Toolbox) -> None:
 )
 def test_what_is_wrong_has_its_reason(toolbox: Toolbox, change: dict[str, object], reason: str) -> None:
     assert reasons(toolbox, replace(GOOD, **change)) == [reason]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["tool_rag", "FINISH"])
+def test_the_names_of_the_loop_are_taken(toolbox: Toolbox, name: str) -> None:
+    assert "name_taken" in reasons(toolbox, replace(GOOD, name=name))
 
 
 def test_near_duplicates_are_told_apart_by_direction(toolbox: Toolbox) -> None:
@@ -128,3 +138,59 @@ def test_an_argument_takes_no_name_of_another() -> None:
     assert found("from", "end") == []  # an odd name may stay
     assert set(found("to", "from")) == {"argument_name_taken", "invalid_argument_name"}
     assert "argument_name_taken" in found("same", "Same")
+
+
+KIND = {"type": "string", "description": "One of 'object_name' or identifier.", "enum": ["object_name", "identifier"]}
+QUERY = ToolSpec(
+    "query_objects",
+    "Query objects by identifier; see `kind`.",
+    {
+        "type": "object",
+        "properties": {"kind": KIND, "object_name": {"description": "Needed where kind is object_name."}, "n": {}},
+    },
+)
+
+
+def query_problems(description: str, kind: str, *, object_name: str = "object_name", n: str = "m") -> set[str]:
+    arguments = {
+        "kind": ArgumentRewrite("sort", kind),
+        "object_name": ArgumentRewrite(object_name, "Needed where sort is object_name."),
+        "n": ArgumentRewrite(n, ""),
+    }
+    found = draft_problems(QUERY, Draft("objects_lookup", description, arguments), Kept.of(QUERY))
+    return {f"{reason}: {what}" for reason, what in found}
+
+
+def test_a_version_names_the_values_that_the_original_names() -> None:
+    sound = "Objects by identifier; see `sort`."
+    assert query_problems(sound, "'object_name' or identifier") == set()
+    assert query_problems(sound, "'name_of_object' or identifier") == {"value_lost: object_name"}
+    assert query_problems(sound, "'object_name' or ID") == {"value_lost: identifier"}
+    assert query_problems("Objects by ID; see `sort`.", "'object_name' or identifier") == {"value_lost: identifier"}
+
+
+def test_an_argument_that_is_named_like_a_value_keeps_its_name() -> None:
+    found = query_problems("Objects by identifier.", "'object_name' or identifier", object_name="name_of_object")
+    assert found == {"argument_name_fixed: object_name"}
+
+
+BOUND = {"type": "object", "properties": {"drug": {"type": "string"}}, "propertyNames": {"enum": ["drug"]}}
+
+
+def test_a_renaming_that_breaks_calls_is_refused() -> None:
+    spec = ToolSpec("get_dose", "Dose.", BOUND)
+    kept = Kept.of(spec)
+    draft = Draft("dose_lookup", "A dose.", {"drug": ArgumentRewrite("remedy", "")})
+    assert {reason for reason, _ in draft_problems(spec, draft, kept)} == {"argument_name_fixed", "schema_changed"}
+    same = replace(draft, arguments={"drug": ArgumentRewrite("drug", "")})
+    assert not list(draft_problems(spec, same, kept))
+
+
+def test_calls_are_tried_whatever_is_known_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of defence: were a keyword not known to bind names, sample calls would still show it."""
+    monkeypatch.setattr("txagent_train.data.schema_names._FIXING", ())
+    monkeypatch.setattr("txagent_train.data.schema_names._PLAIN", frozenset({*BOUND, "propertyNames", "enum"}))
+    spec = ToolSpec("get_dose", "Dose.", BOUND)
+    draft = Draft("dose_lookup", "A dose.", {"drug": ArgumentRewrite("remedy", "")})
+    [(reason, found)] = draft_problems(spec, draft, Kept.of(spec))
+    assert reason == "call_breaks" and json.loads(found) == {"drug": "a"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -68,23 +69,67 @@ def test_what_holds_no_version_is_a_value(text: str) -> None:
         {"arguments": 3},
         {"arguments": {"drug": "x"}},
         {"arguments": {"drug": {"name": 1}}},
+        {"arguments": [{"original": ["drug"], "name": "a", "description": "b"}]},
+        {"arguments": [{"name": "a", "description": "b"}]},
+        {"arguments": ["drug"]},
+        {"arguments": [{"original": "drug", "name": name} for name in "ab"]},
+        {"description": "half \ud83d"},
+        {"description": "a\x00b"},
+        {"name": "n\x1b[31m"},
+        {"name": "n\ud800"},
+        {"arguments": {"drug\ud800": {"name": "a"}}},
+        {"arguments": {"drug": {"name": "a", "description": "\x07"}}},
     ],
 )
 def test_a_version_that_cannot_be_read_does_not_spoil_the_others(change: dict[str, Any]) -> None:
     found = read_reply(json.dumps([version(1) | change, version(2)]), [1, 2])
     assert not isinstance(found, NoDraft)
     assert isinstance(found[1], NoDraft) and found[1].reason == "unreadable_version" and found[2] == DRAFT
+    assert found[1].found.encode("utf-8")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, 10**18, "version " + "1" * 5000, [1], {"a": 1}])
+def test_a_number_that_is_none_leaves_the_order(number: Any) -> None:
+    assert read_reply(json.dumps([version(number), version(number)]), [1, 2]) == {1: DRAFT, 2: DRAFT}
+
+
+def test_a_number_that_json_takes_and_python_does_not_leaves_the_order() -> None:
+    text = PLAIN.replace('"version": 1', f'"version": {"9" * 5000}')
+    assert read_reply(text, [1, 2]) == {1: DRAFT, 2: DRAFT}
+
+
+@pytest.mark.parametrize("depth", [500, 940, 960, 970, 980, 990, 3000, 100000])
+def test_depth_is_a_value_too(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    for text in (deep, "[" * depth, f'[{{"version": 1, "name": {deep}}}]', PLAIN.replace('"What."', deep)):
+        found = read_reply(text, [1, 2])
+        assert isinstance(found, NoDraft) or not any(isinstance(item, Draft) for item in found.values())
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+ITEM = st.fixed_dictionaries(
+    {"name": ANY_TEXT, "description": ANY_TEXT},
+    optional={
+        "version": st.sampled_from([1, 2, "1", "9" * 5000, 10**20, None]),
+        "arguments": st.dictionaries(ANY_TEXT, st.fixed_dictionaries({"name": ANY_TEXT, "description": ANY_TEXT})),
+    },
+)
 
 
 @given(
-    st.text()
+    ANY_TEXT
+    | st.lists(ITEM).map(json.dumps)
     | st.recursive(
-        st.none() | st.integers() | st.text(),
+        st.none() | st.integers() | ANY_TEXT,
         lambda inner: (
             st.lists(inner)
-            | st.dictionaries(st.sampled_from(["versions", "version", "name", "description", "arguments"]), inner)
+            | st.dictionaries(
+                st.sampled_from(["versions", "version", "name", "description", "arguments", "original"]), inner
+            )
         ),
     ).map(json.dumps)
 )
-def test_nothing_that_a_model_may_write_raises(text: str) -> None:
-    read_reply(text, [1, 2])
+def test_nothing_that_a_model_may_write_raises_and_what_is_read_can_be_written(text: str) -> None:
+    found = read_reply(text, [1, 2])
+    for item in [found] if isinstance(found, NoDraft) else found.values():
+        json.dumps(asdict(item), ensure_ascii=False).encode("utf-8")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from txagent_train.core.records import JsonObject
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.toolsmith.drafts import Draft, Job, NoDraft, Written
 from txagent_train.toolsmith.embedding import TfidfEmbedder
-from txagent_train.toolsmith.rewriting import RewritePlan, Rewriting, rewrite_toolbox
+from txagent_train.toolsmith.rewriting import RewritePlan, Rewriting, held_out_tools, rewrite_toolbox
 from txagent_train.toolsmith.rules import RuleWriter
 
 
@@ -55,6 +56,15 @@ def test_the_last_versions_and_a_share_of_the_tools_are_held_out(toolbox: Toolbo
     assert others != done.rewrites.held_out_tools
 
 
+def test_a_share_that_is_asked_for_is_one_tool_at_least(toolbox: Toolbox) -> None:
+    def held_out(share: float, count: int) -> int:
+        return len(held_out_tools(toolbox.tools[:count], RewritePlan(hold_out_tools=share)))
+
+    assert [held_out(0.1, 2), held_out(0.01, 8), held_out(0.5, 8), held_out(0.0, 8)] == [1, 1, 4, 0]
+    with pytest.raises(UserError, match="all tools would be held out"):
+        held_out(0.1, 1)
+
+
 @pytest.mark.parametrize(
     "plan", [{"n": 0}, {"n": 2, "hold_out_versions": 2}, {"hold_out_tools": 1.0}, {"hold_out_versions": -1}]
 )
@@ -80,6 +90,8 @@ class Stubborn:
     def _one(self, job: Job) -> Written:
         if job.spec.name == "get_storage_by_drug_name" and job.version == 2:
             return NoDraft("timeout", "no answer")
+        if job.spec.name == "get_drug_names_by_storage":
+            return NoDraft("refused_request", "400", final=True)
         draft = self._rules.draft(job)
         broken = job.version == 1 and job.attempt == 0 and job.spec.name == "get_warnings_by_drug_name"
         return Draft("no name", draft.description, draft.arguments) if broken else draft
@@ -92,12 +104,17 @@ def test_what_fails_is_written_again_and_then_reported(toolbox: Toolbox) -> None
     assert again[1].attempt == 1 and again[1].rejected == ("invalid_name: no name",)
     tries = [job.attempt for job in writer.jobs if job.spec.name == "get_storage_by_drug_name" and job.version == 2]
     assert tries == [0, 1, 2]
+    # What a server says is nothing that the writer could mend, and what is refused for good is not asked for again.
+    assert not [job for job in writer.jobs if any("timeout" in reason for reason in job.rejected)]
+    assert [job.attempt for job in writer.jobs if job.spec.name == "get_drug_names_by_storage"] == [0, 0]
     report = done.to_json()
-    assert report["failures"] == [
-        {"tool": "get_storage_by_drug_name", "version": 2, "problems": [{"reason": "timeout", "found": "no answer"}]}
-    ]
-    assert report["failed"] == {"timeout": 1} and report["refused"]["timeout"] == 3
-    assert report["versions"] == 15
+    assert {
+        "tool": "get_storage_by_drug_name",
+        "version": 2,
+        "problems": [{"reason": "timeout", "found": "no answer"}],
+    } in (report["failures"])
+    assert report["failed"] == {"timeout": 1, "refused_request": 2} and report["refused"]["timeout"] == 3
+    assert report["versions"] == 13
     assert [item.version for item in done.rewrites.by_tool["get_storage_by_drug_name"]] == [1]
 
 
@@ -119,6 +136,22 @@ def test_the_real_toolbox_is_rewritten_with_all_checks_passing(shared_data: Call
     for tool, items in done.rewrites.by_tool.items():
         for item in items:
             item.spec(replace(toolbox.by_name[tool]))
+    assert all("generic" in item.name for item in done.rewrites.by_tool["get_drug_generic_name"])
+
+
+@pytest.mark.slow
+def test_the_real_tools_with_long_descriptions_vary_and_lose_no_value(shared_data: Callable[[str], Path]) -> None:
+    toolbox = Toolbox.read(shared_data("tooluniverse_v1") / "specs.json")
+    done = run(toolbox, RewritePlan(n=20))
+    assert not done.failures and done.variety["jaccard"] < 0.74
+    for tool, items in done.rewrites.by_tool.items():
+        for old, schema in toolbox.by_name[tool].parameters["properties"].items():
+            text = schema.get("description") or ""
+            named = [
+                value for value in schema.get("enum") or () if re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text)
+            ]
+            for item in items:
+                assert all(str(value) in item.arguments[old].description for value in named)
 
 
 @pytest.mark.parametrize(

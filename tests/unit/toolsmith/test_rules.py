@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.support.tool_specs import tool
 from txagent_train.core.records import ToolSpec
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.toolsmith.checks import Kept, draft_problems
-from txagent_train.toolsmith.drafts import Job
+from txagent_train.toolsmith.drafts import Draft, Job
 from txagent_train.toolsmith.lexicon import GENERIC, SYNONYMS
 from txagent_train.toolsmith.nameparts import NameParts, described_verb
 from txagent_train.toolsmith.rules import RuleWriter
@@ -62,6 +63,93 @@ def test_values_in_brackets_and_quotes_stay(toolbox: Toolbox) -> None:
         draft = writer.draft(Job(spec, version))
         assert all(text in draft.description for text in ("(drug, disease)", "'drug'", "`disease`"))
         assert "(drug, target)" in draft.arguments["kind"].description
+
+
+def drafts(spec: ToolSpec, count: int = 20) -> list[Draft]:
+    writer = RuleWriter(Toolbox((spec,)))
+    return [writer.draft(Job(spec, version)) for version in range(1, count + 1)]
+
+
+def test_values_of_the_schema_stay_in_every_text() -> None:
+    kind = {
+        "type": "string",
+        "enum": ["drug_name", "identifier", "drug"],
+        "description": "'drug_name', identifier or drug.",
+    }
+    properties = {"kind": kind, "drug_name": {"description": "If the kind is drug_name."}, "identifier": {}}
+    spec = ToolSpec("query_entries", "Query a drug entry by drug_name or 'identifier'.", {"properties": properties})
+    for draft in drafts(spec):
+        assert "drug_name or 'identifier'" in draft.description and "drug " in draft.description
+        assert "'drug_name', identifier or drug" in draft.arguments["kind"].description
+        assert draft.arguments["drug_name"].name == "drug_name"
+        assert draft.arguments["identifier"].name == "identifier"
+    assert len({draft.arguments["kind"].name for draft in drafts(spec)}) > 2
+
+
+def test_names_and_what_abbreviations_stand_for_stay() -> None:
+    text = "Retrieve the drug by National Drug Code (NDC), adverse event (AE) or vitamin A level. From the Drug Bank."
+    spec = tool("get_drug_by_code", text, national_drug_code="National Drug Code of the drug.")
+    texts = [f"{draft.description} {draft.arguments['national_drug_code'].description}" for draft in drafts(spec)]
+    for text in texts:
+        assert "National Drug Code (NDC), adverse event (AE) or vitamin A level" in text and "Drug Bank" in text
+    assert any("medicine" in text or "remedy" in text for text in texts)
+    assert all("drug" in draft.arguments["national_drug_code"].name for draft in drafts(spec))
+
+
+def test_an_article_goes_with_what_follows_it_and_no_other_letter_changes() -> None:
+    spec = tool("get_it", "Look into vitamin A record a, a disease, an entry. A disease is a entry.")
+    for draft in drafts(spec):
+        assert "vitamin A " in draft.description and "itamin An" not in draft.description
+        for wrong in (" an disorder", " a illness", " an medical", " an malady", " an record", " a item", " an result"):
+            assert wrong not in draft.description
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["Retrieve   by name", "Get \u00a0 by\u2028 z", "Retrieve \t\t from y", "Get\u3000 by x", "Find\n by x", "Get by",
+     "Get ", "\x00", "Get\x1b[31m the name by x"],
+)  # fmt: skip
+def test_white_space_of_any_kind_is_read(description: str) -> None:
+    spec = tool("get_name", description, a=description)
+    kept = Kept.of(spec)
+    for draft in drafts(spec):
+        assert not [problem for problem in draft_problems(spec, draft, kept) if problem[0] != "no_description"]
+
+
+def test_a_second_verb_keeps_the_sentence_whole() -> None:
+    spec = tool("get_page_title", "Fetch a page from the web and return the title of it.", url="Address.")
+    for draft in drafts(spec):
+        assert not draft.description.startswith(("Returns", "Output", "From", "A page", "Gives access", "Looking for"))
+
+
+def test_what_is_searched_is_not_found_itself() -> None:
+    for draft in drafts(tool("search_base", "Search the base for genes.", q="What.")):
+        assert not re.search(r"(find|locat|discover|seek)\w* the base", draft.description.lower())
+
+
+def test_a_sentence_that_leans_on_another_stays_behind_it() -> None:
+    text = (
+        "Get genes. Returns names of genes. It may be slow. Uses the newest release. Example: BRCA1. Limits are strict."
+    )
+    orders = set()
+    for draft in drafts(tool("get_genes", text)):
+        at = [draft.description.index(part) for part in ("names of", "may be slow", "release", "Example", "Limits")]
+        assert at[0] < at[1] < min([place for place in at[2:] if place > at[0]], default=10**6)
+        assert at[2] < at[3] and not any(at[2] < place < at[3] for place in at)
+        orders.add(tuple(sorted(range(5), key=at.__getitem__)))
+    assert len(orders) > 2
+
+
+@pytest.mark.parametrize("schema", [{"propertyNames": {"enum": ["drug_name"]}}, {"patternProperties": {"x": {}}}])
+def test_arguments_that_the_schema_binds_keep_their_names(schema: dict[str, object]) -> None:
+    spec = ToolSpec("get_dose", "Get the dose of a drug.", {"properties": {"drug_name": {"type": "string"}}} | schema)
+    assert {draft.arguments["drug_name"].name for draft in drafts(spec)} == {"drug_name"}
+    assert len({draft.name for draft in drafts(spec)}) > 10
+
+
+def test_the_generic_name_of_a_drug_stays_generic() -> None:
+    spec = tool("get_drug_generic_name", "Retrieve the drug's generic name by a brand name.", drug_name="Brand name.")
+    assert all("generic" in draft.name for draft in drafts(spec, 60))
 
 
 def test_a_mention_of_an_argument_follows_its_name(toolbox: Toolbox) -> None:

@@ -12,6 +12,8 @@ from txagent_train.clients.chat import Price
 from txagent_train.clients.endpoint import Endpoint
 from txagent_train.clients.recording import ReplyStore
 from txagent_train.core.errors import UserError
+from txagent_train.core.records import ToolSpec
+from txagent_train.data.rewrites import ArgumentRewrite, RewriteSet
 from txagent_train.data.toolbox import Toolbox
 from txagent_train.toolsmith.drafts import Draft, Job, NoDraft
 from txagent_train.toolsmith.embedding import TfidfEmbedder
@@ -111,8 +113,7 @@ def test_versions_that_cannot_be_had_are_reported_and_not_made_up(toolbox: Toolb
         ("get_storage_by_drug_name", "unreadable_reply")
     }
     assert len(done.failures) == 7 and "get_storage_by_drug_name" not in done.rewrites.by_tool
-    retried = [body for body in server.bodies if "earlier_answers" in body["messages"][-1]["content"]]
-    assert any("unreadable_reply: I cannot." in body["messages"][-1]["content"] for body in retried)
+    assert not [body for body in server.bodies if "unreadable_reply" in body["messages"][-1]["content"]]
 
 
 def test_a_run_that_was_stopped_goes_on(toolbox: Toolbox, tmp_path: Path) -> None:
@@ -135,6 +136,120 @@ def test_a_server_that_is_not_there_ends_the_run_at_once(toolbox: Toolbox, tmp_p
         writer = TeacherWriter(lambda: Endpoint("http://127.0.0.1:9/v1", retries=0), store, model="m")
         with pytest.raises(UserError, match="does not answer"):
             writer.write(jobs_of(toolbox, 1), lambda n: None)
+
+
+@pytest.mark.parametrize(("status", "most"), [(400, 3), (418, 3), (500, 9)])
+def test_a_server_that_never_answers_ends_the_run_early(
+    toolbox: Toolbox, tmp_path: Path, status: int, most: int
+) -> None:
+    def script(body: dict[str, Any], number: int) -> Answer:
+        return Answer("no such parameter", status=status, headers=SOON)
+
+    with (
+        chat_server(script) as server,
+        ReplyStore(tmp_path / "r.jsonl") as store,
+        pytest.raises(UserError, match=r"3 times in a row.*no such parameter"),
+    ):
+        rewrite_toolbox(toolbox, teacher(server, store), TfidfEmbedder(toolbox.tools), RewritePlan(n=20))
+    assert len(server.bodies) == most
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_a_server_that_fails_later_fails_its_versions_alone(toolbox: Toolbox, tmp_path: Path) -> None:
+    model = Model(toolbox)
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        return model(body, number) if number < 3 else Answer(status=500, headers=SOON)
+
+    done, _, _ = run(toolbox, script, tmp_path / "r.jsonl")
+    assert done.to_json()["failed"].keys() == {"server_error"} and done.to_json()["versions"] >= 5
+
+
+def test_what_the_server_refuses_is_asked_once(toolbox: Toolbox, tmp_path: Path) -> None:
+    model = Model(toolbox)
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        refuses = asked_tool(body) == "get_storage_by_drug_name"
+        return Answer("not that", status=400) if refuses else model(body, number)
+
+    done, server, _ = run(toolbox, script, tmp_path / "r.jsonl")
+    asked = [body for body in server.bodies if asked_tool(body) == "get_storage_by_drug_name"]
+    assert len(asked) == 2 and done.refused["refused_request"] == 7  # seven versions, five in a request
+    assert not [body for body in server.bodies if "not that" in body["messages"][-1]["content"]]
+
+
+def test_only_what_the_checks_say_goes_into_the_next_prompt(toolbox: Toolbox, tmp_path: Path) -> None:
+    model = Model(toolbox)
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        asked = json.loads(body["messages"][-1]["content"])
+        if asked_tool(body) == "get_storage_by_drug_name" and "earlier_answers_were_refused_for" not in asked:
+            versions = [shown(item["version"], BAD) for item in asked["versions"]]
+            return Answer(json.dumps({"versions": versions}))
+        return Answer("half \ud83d", status=500, headers=SOON) if number in range(5, 9) else model(body, number)
+
+    _, server, _ = run(toolbox, script, tmp_path / "r.jsonl")
+    told = [
+        json.loads(body["messages"][-1]["content"]).get("earlier_answers_were_refused_for") for body in server.bodies
+    ]
+    assert ["name_lost_words: storage, drug"] in told
+    assert not [reasons for reasons in told if "server_error" in str(reasons)]
+
+
+BAD = Draft("get_pages", "Storage information of a drug.", {"drug_name": ArgumentRewrite("x", "The name of the drug.")})
+
+
+def test_the_teacher_sees_what_a_call_must_give(tmp_path: Path) -> None:
+    properties = {
+        "kind": {"type": "string", "description": "By which.", "enum": ["by_name", "by_id"], "default": "by_name"},
+        "by_name": {"type": "string", "description": "Where kind is by_name."},
+        "any": True,
+    }
+    spec = ToolSpec("get_it", "Get it.", {"type": "object", "properties": properties, "required": ["kind"]})
+    seen = []
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        seen.append(json.loads(body["messages"][-1]["content"]))
+        return Answer("{}")
+
+    with chat_server(script) as server, ReplyStore(tmp_path / "r.jsonl") as store:
+        teacher(server, store).write([Job(spec, 1)], lambda n: None)
+    assert seen[0]["tool"]["arguments"] == {
+        "kind": {
+            "description": "By which.",
+            "required": True,
+            "schema": {"type": "string", "enum": ["by_name", "by_id"], "default": "by_name"},
+        },
+        "by_name": {"description": "Where kind is by_name.", "required": False, "schema": {"type": "string"}},
+        "any": {"description": "", "required": False, "schema": True},
+    }
+    assert seen[0]["keep_argument_names"] == ["by_name"]
+
+
+RUBBISH: list[dict[str, Any]] = [
+    {"description": "half \ud83d"},
+    {"version": "9" * 5000},
+    {"arguments": [{"original": ["drug_name"], "name": "a", "description": "b"}]},
+    {"name": "nul\x00"},
+    {"description": "\x1b[31m"},
+]
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
+def test_rubbish_costs_an_attempt_and_never_the_run(toolbox: Toolbox, tmp_path: Path, rubbish: dict[str, Any]) -> None:
+    model = Model(toolbox)
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        answer = model(body, number)
+        if number % 2:
+            versions = [item | rubbish for item in json.loads(answer.text)["versions"]]
+            answer = Answer(json.dumps({"versions": versions}))
+        return answer
+
+    for _ in range(2):  # the second time from what was kept
+        done, _, _ = run(toolbox, script, tmp_path / "r.jsonl")
+        done.rewrites.write(tmp_path / "rewrites.jsonl", overwrite=True)
+        assert RewriteSet.read(tmp_path / "rewrites.jsonl") == done.rewrites
 
 
 def test_the_cost_is_estimated_before_and_measured_after(toolbox: Toolbox, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def unseen(
 ) -> None:
     """Sort held-out traces by what training saw of their tools: seen, unseen rewrites, unseen tools.
 
-    Traces with tools that training sees are written as they are (seen.jsonl) and under held-out versions of their tools
+    Traces with tools that training sees are written as it would show them (seen.jsonl) and under held-out versions of their tools
     (unseen_rewrites.jsonl); of traces with tools that it never sees, the steps that call one are judged
     (unseen_tools.jsonl). Name them in data.eval: the loss of each is reported.
     """
