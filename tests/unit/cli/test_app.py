@@ -115,7 +115,7 @@ def test_paths_that_cannot_be_are_one_message_and_code_2(tmp_path: Path) -> None
     data.write_text("{}")
     held = tmp_path / "held.jsonl"
     held.write_text("{}")
-    sources = [f"data.sources.0.path={data}", f"data.eval.0.path={held}"]
+    sources = [f"data.sources.0.path={data}", f"data.eval.0.path={held}", "data.augment=null"]
     for arguments, message in {
         ("sft", "quickstart", *sources, f"output_dir={below}"): "is a file, so nothing can be written below it",
         ("quickstart", "--out", below): "is a file, so nothing can be written below it",

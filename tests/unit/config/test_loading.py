@@ -49,7 +49,7 @@ model: {name_or_path: twice}
         ("learning_rate: 1", "; did you mean train.learning_rate?"),
         ("train: {max_length: 5}", "; did you mean data.max_length?"),
         ("format: native", "; did you mean data.sources.0.format?"),
-        ("wire: {zzz: 1}", "; known: frame, syntax, finish"),
+        ("wire: {zzz: 1}", "; known: frame, syntax, finish, tool_delivery"),
     ],
 )
 def test_an_unknown_key_comes_with_the_nearest_right_one(problems: Problems, more: str, hint: str) -> None:

@@ -29,9 +29,9 @@ def unseen(
 ) -> None:
     """Sort held-out traces by what training saw of their tools: seen, unseen rewrites, unseen tools.
 
-    Traces with tools that training sees are written as it would show them (seen.jsonl) and under held-out versions of their tools
-    (unseen_rewrites.jsonl); of traces with tools that it never sees, the steps that call one are judged
-    (unseen_tools.jsonl). Name them in data.eval: the loss of each is reported.
+    Traces with tools that training sees are written as it would show them (seen.jsonl) and under held-out versions of
+    the tools that they call (unseen_rewrites.jsonl); of traces with tools that it never sees, the steps that call one
+    are judged (unseen_tools.jsonl). Name them in data.eval: the loss of each is reported.
     """
     for name in SETS:
         check_not_input(out / f"{name}.jsonl", [traces, tools, rewrites])
