@@ -209,8 +209,9 @@ class TrainSection(Section):
 
     ``packing: trie``: the samples of a trace go through the model as one trie of tokens, in which what they have in
     common is computed once. A device computes one row at once, filled with tries up to ``row_tokens``, which is what
-    fits into its memory (null: data.max_length); a trace that is longer is split between samples. ``packing: none``:
-    each sample by itself, ``rows_per_forward`` at once. All of this changes speed and memory, never the loss.
+    fits into its memory; a trace that is longer is split between samples. Null: data.max_length, and a CPU fills rows
+    only up to 1,024 tokens, since longer ones cost it memory and gain nothing. ``packing: none``: each sample by
+    itself, ``rows_per_forward`` at once. All of this changes speed and memory, never the loss.
     ``eval_every`` and ``save_every`` are in optimizer steps (null: each epoch's end); both also happen at the end, and
     held-out data is evaluated once before training. ``max_steps`` ends the run early; beyond the end of the last epoch
     it changes nothing. ``check_retention`` measures before and after training how well the model predicts answers to
