@@ -51,7 +51,7 @@ AUGMENTED: Mapping[str, str] = {
     "kept_named_by_others": "tools left as they are: named by the user, the system prompt, a result or an argument",
     "kept_schema": "tools left as they are: a call of the trace does not fit any version",
     "kept_unlike_toolbox": "tools left as they are: the trace has another spec of them than the toolbox",
-    "tools_hidden": "tools not shown: held out, or outside tool_fraction",
+    "tools_hidden": "tools not shown: held out or outside tool_fraction, or naming such a one",
     "mentions_renamed": "mentions of tools and arguments in text, renamed",
     "mentions_ambiguous": "mentions left: an ordinary word, a value, or an argument of several tools",
     "distractors": "distractors added",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ class Checker:
 
     Problems: ``invalid_name``, ``name_taken``, ``no_description``, ``description_repeated``, ``names_the_original``,
     ``arguments_differ``, ``invalid_argument_name``, ``argument_name_taken``, ``argument_name_fixed``,
-    ``no_argument_description``, ``unprintable_text``, ``name_lost_words``, ``value_lost``, ``schema_changed``,
-    ``call_breaks``, ``closer_to_another_tool``.
+    ``no_argument_description``, ``unprintable_text``, ``name_lost_words``, ``value_lost``, ``word_doubled``,
+    ``schema_changed``, ``call_breaks``, ``closer_to_another_tool``.
     """
 
     def __init__(self, toolbox: Toolbox, embedder: Embedder) -> None:
@@ -144,6 +145,7 @@ def draft_problems(spec: ToolSpec, draft: Draft, kept: Kept) -> Iterator[tuple[s
     yield from _argument_problems(old, draft, kept.literals)
     yield from _mentions(spec, draft, kept.literals)
     yield from (("value_lost", value) for value in _lost_values(spec, draft, kept.literals))
+    yield from (("word_doubled", word) for word in _doubled_words(spec, draft))
     try:
         yield from _schema_problems(spec, rewrite_of(spec, 1, draft), kept.calls)
     except DataError as error:
@@ -186,6 +188,19 @@ def _lost_values(spec: ToolSpec, draft: Draft, literals: Literals) -> list[str]:
     for name, schema in properties(spec).items():
         lost.update(literals.lost(argument_description(schema), draft.arguments[name].description))
     return sorted(lost)
+
+
+_DOUBLED = re.compile(r"\b([^\W\d_]{3,}) \1\b", re.IGNORECASE)
+
+
+def _doubled_words(spec: ToolSpec, draft: Draft) -> Iterator[str]:
+    """Words that stand twice in a row, as a synonym put beside itself does, and not in the original."""
+    old = properties(spec)
+    pairs = [(spec.description, draft.description)]
+    pairs += [(argument_description(old[name]), argument.description) for name, argument in draft.arguments.items()]
+    for before, after in pairs:
+        known = {match[1].casefold() for match in _DOUBLED.finditer(before)}
+        yield from (match[1] for match in _DOUBLED.finditer(after) if match[1].casefold() not in known)
 
 
 def _schema_problems(spec: ToolSpec, rewrite: ToolRewrite, calls: SampleCalls) -> Iterator[tuple[str, str]]:

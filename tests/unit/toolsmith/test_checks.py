@@ -54,6 +54,8 @@ def test_a_good_version_passes(toolbox: Toolbox) -> None:
         ({"arguments": argument("class")}, "invalid_argument_name"),
         ({"arguments": argument("a", "")}, "no_argument_description"),
         ({"name": "drug_information_lookup"}, "name_lost_words"),
+        ({"description": "Warnings of the drug Drug that is named."}, "word_doubled"),
+        ({"arguments": argument("a", "The given given name.")}, "word_doubled"),
         ({"description": "Warnings of a drug.\x00"}, "unprintable_text"),
         ({"description": "Warnings of a drug. \ud83d"}, "unprintable_text"),
         ({"name": "warning_lookup_for_drug\ud83d"}, "unprintable_text"),
