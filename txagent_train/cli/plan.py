@@ -53,23 +53,14 @@ def plan(
     check_files(loaded, where=str(path))
     from txagent_train.models.shape import read_shape
     from txagent_train.sft.layout import RowLayout
-    from txagent_train.sft.plan import RunPlan
+    from txagent_train.sft.plan import plan_run
     from txagent_train.sft.prepare import Preparation
     from txagent_train.sft.rendering import renderer_for
     from txagent_train.sft.token_plan import TokenPlan
 
     layout = RowLayout.of(loaded, read_shape(loaded.model.name_or_path, loaded.model.revision))
     preparation = Preparation.of(loaded, renderer_for(loaded.model, loaded.wire, loaded.seed))
-    train = loaded.train
-    epochs = preparation.epochs(train.epochs, traces_per_step=train.traces_per_step, max_steps=train.max_steps)
-    run = RunPlan.of(
-        epochs,
-        traces_per_step=train.traces_per_step,
-        seed=loaded.seed,
-        reduction=train.loss_reduction,
-        max_steps=train.max_steps,
-    )
-    counted = TokenPlan.of(run, layout, ranks=ranks).to_json()
+    counted = TokenPlan.of(plan_run(loaded, preparation), layout, ranks=ranks).to_json()
     if as_json:
         print_json(counted)
         return

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from txagent_train.config.sft import AugmentSection
 from txagent_train.core.errors import DataError
-from txagent_train.core.records import TOOL_RAG, DataKind, JsonObject, ToolSpec, Trace
+from txagent_train.core.records import TOOL_RAG, DataKind, JsonObject, Step, ToolSpec, Trace
 from txagent_train.data.ablation import tools_left_out
 from txagent_train.data.candidates import Neighbours, Pool, distractors
 from txagent_train.data.checks import kind_of
@@ -119,17 +119,12 @@ class Augmenter:
 
     def check_known(self, trace: Trace) -> None:
         """Raise DataError (reason ``tool_not_in_toolbox``) where a step that is trained on calls an unknown tool."""
-        for index, step in enumerate(trace.steps):
-            for call in step.calls if is_trained(step) else ():
-                if call.name not in self.toolbox.by_name and call.name not in SPECIAL_TOOLS:
-                    raise DataError(
-                        f"the call names {call.name}, which is not in the toolbox",
-                        reason=NOT_IN_TOOLBOX,
-                        trace_id=trace.id,
-                        step=index,
-                        fix="add it to data.augment.toolbox (tools import), map its old name with tools migrate, or "
-                        "leave such traces out with data.invalid_calls=drop",
-                    )
+        trained = ((index, step) for index, step in enumerate(trace.steps) if is_trained(step))
+        fix = (
+            "add it to data.augment.toolbox (tools import), map its old name with tools migrate, or "
+            "leave such traces out with data.invalid_calls=drop"
+        )
+        check_in_toolbox(trace, trained, self.toolbox, fix=fix)
 
     def check_shown(self, trace: Trace) -> None:
         """Raise DataError (reason ``held_out_tool`` or ``tool_outside_fraction``) where a withheld tool is used.
@@ -173,3 +168,17 @@ class Augmenter:
         added = distractors(trace, self._pool, rng, n_random=settings.n_random, n_hard=settings.n_hard)
         counts["distractors"] = len(added)
         return replace(trace, initial_tools=(*trace.initial_tools, *added)) if added else trace
+
+
+def check_in_toolbox(trace: Trace, steps: Iterable[tuple[int, Step]], toolbox: Toolbox, *, fix: str = "") -> None:
+    """Raise DataError (reason ``tool_not_in_toolbox``) where one of the numbered steps calls an unknown tool."""
+    for index, step in steps:
+        for call in step.calls:
+            if call.name not in toolbox.by_name and call.name not in SPECIAL_TOOLS:
+                raise DataError(
+                    f"the call names {call.name}, which is not in the toolbox",
+                    reason=NOT_IN_TOOLBOX,
+                    trace_id=trace.id,
+                    step=index,
+                    fix=fix,
+                )

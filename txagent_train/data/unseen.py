@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.errors import DataError
 from txagent_train.core.records import JsonObject, Step, Trace
-from txagent_train.data.augment import NOT_IN_TOOLBOX, held_out_tools
+from txagent_train.data.augment import check_in_toolbox, held_out_tools
 from txagent_train.data.decompose import is_trained
 from txagent_train.data.importers import AUTO, resolved_format
 from txagent_train.data.loading import fault_to_json, policies_for, raise_fault, read_numbered
@@ -70,15 +69,7 @@ class UnseenSplit:
         Raises:
             DataError: it calls a tool that is not in the toolbox.
         """
-        for index, step in enumerate(trace.steps):
-            for call in step.calls:
-                if call.name not in self.toolbox.by_name and call.name not in SPECIAL_TOOLS:
-                    raise DataError(
-                        f"the call names {call.name}, which is not in the toolbox",
-                        reason=NOT_IN_TOOLBOX,
-                        trace_id=trace.id,
-                        step=index,
-                    )
+        check_in_toolbox(trace, enumerate(trace.steps), self.toolbox)
         return any(self._calls_held_out(step) for step in trace.steps)
 
     def judged(self, trace: Trace) -> Trace:
@@ -87,7 +78,11 @@ class UnseenSplit:
         Raises:
             DataError: there is none (reason ``no_judged_step``).
         """
-        out = _with_steps(trace, lambda step: replace(step, train=step.train and self._calls_held_out(step)))
+        turns = tuple(
+            replace(turn, train=turn.train and self._calls_held_out(turn)) if isinstance(turn, Step) else turn
+            for turn in trace.turns
+        )
+        out = replace(trace, turns=turns)
         if not any(map(is_trained, out.steps)):
             problem = "the trace calls a held-out tool only in steps that are not trained on"
             raise DataError(problem, reason=NOT_JUDGED, trace_id=trace.id)
@@ -132,11 +127,6 @@ class UnseenSplit:
 
     def _calls_held_out(self, step: Step) -> bool:
         return any(self._withheld.has(call.name) for call in step.calls)
-
-
-def _with_steps(trace: Trace, change: Callable[[Step], Step]) -> Trace:
-    turns = tuple(change(turn) if isinstance(turn, Step) else turn for turn in trace.turns)
-    return replace(trace, turns=turns)
 
 
 # ---- files ----

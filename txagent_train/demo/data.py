@@ -11,7 +11,7 @@ from pathlib import Path
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.records import Step, Trace, Turn
 from txagent_train.data.toolbox import Toolbox
-from txagent_train.data.unseen import UnseenSplit
+from txagent_train.data.unseen import SETS, UnseenSplit
 from txagent_train.data.writing import jsonl_writer
 from txagent_train.demo.formulary import split_drugs
 from txagent_train.demo.teacher import TRAINING_SCHEDULE, demo_traces
@@ -64,19 +64,15 @@ def write_demo_data(folder: Path, size: DemoSize, *, seed: int) -> DemoData:
     usable = islice((trace for trace in drafts if not split.uses_held_out(trace)), size.train_traces)
     train = [_for_training(trace, with_answer=place % size.answers_every == 0) for place, trace in enumerate(usable)]
     heldout = demo_traces(heldout_drugs, n=size.heldout_traces, seed=seed, id_prefix="heldout")
-    seen = tuple(split.seen(trace) for trace in heldout if not split.uses_held_out(trace))
-    rewritten = (split.rewritten(trace) for trace in seen)
-    sets = DemoData(
-        seen=seen,
-        unseen_rewrites=tuple(trace for trace in rewritten if trace is not None),
-        unseen_tools=tuple(split.judged(trace) for trace in heldout if split.uses_held_out(trace)),
-    )
+    sets: dict[str, list[Trace]] = {name: [] for name in SETS}
+    for trace in heldout:
+        for name, shown in split.sets_of(trace).items():
+            sets[name].append(shown)
     _write(folder / "train.jsonl", train)
-    _write(folder / "loss.jsonl", seen[: size.loss_traces])
-    _write(folder / "seen.jsonl", sets.seen)
-    _write(folder / "unseen_rewrites.jsonl", sets.unseen_rewrites)
-    _write(folder / "unseen_tools.jsonl", sets.unseen_tools)
-    return sets
+    _write(folder / "loss.jsonl", sets["seen"][: size.loss_traces])
+    for name, traces in sets.items():
+        _write(folder / f"{name}.jsonl", traces)
+    return DemoData(**{name: tuple(traces) for name, traces in sets.items()})
 
 
 def _write_tools(folder: Path, seed: int) -> UnseenSplit:

@@ -8,7 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from txagent_train.config.sft import SftRecipe
 from txagent_train.sft.layout import RowLayout, deal_rows
+from txagent_train.sft.prepare import Preparation
 from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.steps import Forward, StepPlan, plan_epoch
 
@@ -75,3 +77,16 @@ class RunPlan:
         """Epochs done when the step is done, as a number such as 1.25."""
         epoch = self.steps[step].epoch
         return epoch + (step + 1 - sum(self.steps_in_epoch[:epoch])) / self.steps_in_epoch[epoch]
+
+
+def plan_run(recipe: SftRecipe, preparation: Preparation) -> RunPlan:
+    """The plan of a recipe's run; prepares the epochs that are not prepared yet, and raises as Preparation.epochs."""
+    train = recipe.train
+    epochs = preparation.epochs(train.epochs, traces_per_step=train.traces_per_step, max_steps=train.max_steps)
+    return RunPlan.of(
+        epochs,
+        traces_per_step=train.traces_per_step,
+        seed=recipe.seed,
+        reduction=train.loss_reduction,
+        max_steps=train.max_steps,
+    )

@@ -46,7 +46,7 @@ from txagent_train.sft.checkpoints import (
     step_of,
 )
 from txagent_train.sft.checks import check_recipe, check_rows
-from txagent_train.sft.plan import RunPlan
+from txagent_train.sft.plan import RunPlan, plan_run
 from txagent_train.sft.prepare import Preparation, renderer_fingerprint, report_table
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
 from txagent_train.sft.rendering import renderer_for
@@ -110,18 +110,10 @@ def run_sft(
     base = base_identity(recipe.model.name_or_path, recipe.model.revision)
     with _run_dir(recipe, preparation, base, resume) as run, _marked(run):
         eval_rows = preparation.evaluation()
-        train = recipe.train
-        epochs = preparation.epochs(train.epochs, traces_per_step=train.traces_per_step, max_steps=train.max_steps)
-        plan = RunPlan.of(
-            epochs,
-            traces_per_step=train.traces_per_step,
-            seed=recipe.seed,
-            reduction=train.loss_reduction,
-            max_steps=train.max_steps,
-        )
+        plan = plan_run(recipe, preparation)
         if rank() == 0:
             save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
-        retention = Retention.of(preparation, _metrics(run)) if train.check_retention else None
+        retention = Retention.of(preparation, _metrics(run)) if recipe.train.check_retention else None
         renderer = _renderer_to_save(recipe, preparation.renderer)
         job = _Job(recipe, run, renderer, plan, eval_rows, retention, adapter, base)
         return _train(job, resume, on_record)

@@ -1,27 +1,19 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tries import row_of
 from txagent_train.packing.attention import dense_mask
-from txagent_train.packing.trie import TokenTrie, build_trie
+from txagent_train.packing.trie import TokenTrie
 
 SAMPLES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=10), min_size=1, max_size=6)
 
 
 def trie_of(samples: list[list[int]]) -> TokenTrie:
-    shared = [0]
-    for before, sample in itertools.pairwise(samples):
-        size = 0
-        while size < min(len(before), len(sample)) and before[size] == sample[size]:
-            size += 1
-        shared.append(size)
-    new = [np.array(sample[common:], dtype=np.int32) for sample, common in zip(samples, shared, strict=True)]
-    return build_trie(new, shared)
+    return row_of([samples])
 
 
 def paths_of(trie: TokenTrie) -> list[np.ndarray]:
