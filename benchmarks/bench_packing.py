@@ -289,7 +289,7 @@ def _set_environment() -> None:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "WANDB_MODE": "disabled",
-        "OMP_WAIT_POLICY": "passive",  # sides that wait must not spin
+        "GOMP_SPINCOUNT": "10000",  # sides that wait for their turn must sleep soon
         "DS_ACCELERATOR": "cpu",  # else deepspeed, which comes with the trainers, prints that it guessed so
     }.items():
         os.environ.setdefault(name, value)

@@ -107,6 +107,10 @@ class _SegmentAttention(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, log_sum = ctx.saved_tensors
         exact = torch.promote_types(query.dtype, torch.float32)
+        heads, key_heads = query.shape[1], key.shape[1]
+        if key_heads % torch.get_num_threads():
+            # The kernel shares out key heads among threads: where there are too few, some threads would only wait.
+            key, value = (tensor.repeat_interleave(heads // key_heads, dim=1) for tensor in (key, value))
         grads = [_like(tensor, exact) for tensor in (query, key, value)]
         for mine, theirs, causal in _pieces(ctx.segments):
             inputs = _inputs(mine, theirs, query, key, value)
@@ -125,6 +129,8 @@ class _SegmentAttention(torch.autograd.Function):  # type: ignore[misc]
                     whole[:, :, place].copy_(part)
                 else:
                     whole[:, :, place].add_(part)
+        if key.shape[1] != key_heads:
+            grads[1:] = [grad.unflatten(1, (key_heads, -1)).sum(2) for grad in grads[1:]]
         return grads[0].to(query.dtype), grads[1].to(key.dtype), grads[2].to(value.dtype), None, None
 
 
