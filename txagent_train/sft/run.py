@@ -32,6 +32,7 @@ from txagent_train.models.adapters import ADAPTER_WEIGHTS, saved_tensors
 from txagent_train.models.fast_tokenizer import pipeline_of
 from txagent_train.models.identity import base_identity, write_base
 from txagent_train.models.loading import load_model, load_tokenizer, resolve_dtype
+from txagent_train.models.shape import read_shape
 from txagent_train.packing.attention import attention_kernel, check_plain_attention
 from txagent_train.rendering.renderer import Renderer
 from txagent_train.sft.adapter import add_adapter
@@ -46,6 +47,7 @@ from txagent_train.sft.checkpoints import (
     step_of,
 )
 from txagent_train.sft.checks import check_recipe, check_rows
+from txagent_train.sft.layout import RowLayout
 from txagent_train.sft.plan import RunPlan, plan_run
 from txagent_train.sft.prepare import Preparation, renderer_fingerprint, report_table
 from txagent_train.sft.prepared import PreparedRows, PrepareReport
@@ -114,6 +116,10 @@ def run_sft(
         if rank() == 0:
             save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
         retention = Retention.of(preparation, _metrics(run)) if recipe.train.check_retention else None
+        # Before the model is loaded: what is too long for a row would otherwise be found minutes later.
+        measured = (eval_rows, None if retention is None else retention.rows)
+        layout = RowLayout.of(recipe, read_shape(recipe.model.name_or_path, recipe.model.revision))
+        layout.check([*plan.epochs, *(rows for rows in measured if rows is not None)])
         renderer = _renderer_to_save(recipe, preparation.renderer)
         job = _Job(recipe, run, renderer, plan, eval_rows, retention, adapter, base)
         return _train(job, resume, on_record)
@@ -237,8 +243,7 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
         checked = check_packing(trainer)
         if rank() == 0:
             statement = start_statement(trainer, done)
-            if checked is not None:
-                statement["packing_check"] = checked.to_json()
+            statement["packing_check"] = [item.to_json() for item in checked]
             _log.info("start: %s", ", ".join(f"{key} {value}" for key, value in statement.items()))
             records.add({"kind": "start", "step": done, **statement})
         with _graceful_stop(trainer):

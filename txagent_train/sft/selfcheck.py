@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,10 +31,11 @@ from txagent_train.sft.steps import Forward
 from txagent_train.sft.trainer import TraceTrainer
 
 _LAYERS = 2
+_VOCABULARY = 4096
 _TOLERANCE = {torch.bfloat16: 1e-1, torch.float32: 1e-4}
 """Most that loss and gradients may differ, relative to their size, by the dtype of matrix products. Rounding made 3e-2
 and 1e-6 of the gradients of 30 layers; samples that see each other made 2e-1. In bfloat16 a fault of a few pairs of
-tokens stays below what rounding does."""
+tokens stays below what rounding does, which is why fp32 is looked at too."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,29 +61,43 @@ class PackingCheck:
         return asdict(self)
 
 
-def check_packing(trainer: TraceTrainer) -> PackingCheck | None:
+def check_packing(trainer: TraceTrainer) -> tuple[PackingCheck, ...]:
     """Compare a trie of the run with its samples one by one. Call it before the model is wrapped; leaves no trace.
 
-    A model that is not whole on the device yet (it will be sharded) has a stand-in of two random layers.
+    A run in bfloat16 is compared a second time in fp32, on a stand-in of two random layers. A model that is not whole
+    on the device yet (it will be sharded) has such a stand-in the first time too.
 
     Returns:
-        None if there is nothing to compare: nothing is packed, or no trace has two samples.
+        What was compared; nothing, if nothing is packed or no trace has two samples.
 
     Raises:
         EnvironmentFailure: they differ; names trace, figure and tolerance.
     """
     if trainer.layout.packing == "none":
-        return None
+        return ()
     found = _short_trie(trainer)
     if found is None:
         _log.info("no trace has two samples: packing changes nothing, and is not checked")
-        return None
-    rows, trie = found
-    device = trainer.args.device
+        return ()
+    device, model = trainer.args.device, trainer.model
+    dtype = next(model.parameters()).dtype
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model, what = _model_to_check(trainer)
-        loss, gradients, tokens = _differences(trainer, model, rows, trie)
-    bf16 = trainer.args.bf16 or next(model.parameters()).dtype is torch.bfloat16
+        if _is_whole(model, device):
+            checked = [_compared(trainer, model, "the model", *found)]
+        else:
+            _log.info("the model is not whole on %s before it is sharded: packing is checked on a part", device.type)
+            checked = [_compared(trainer, *_stand_in(trainer, dtype), *found)]
+        if trainer.args.bf16 or dtype is torch.bfloat16:
+            checked.append(_compared(trainer, *_stand_in(trainer, torch.float32), *found, exact=True))
+    return tuple(checked)
+
+
+def _compared(
+    trainer: TraceTrainer, model: nn.Module, what: str, rows: PreparedRows, trie: range, *, exact: bool = False
+) -> PackingCheck:
+    """Compare on one model; ``exact`` computes in the dtype of its weights, without autocast."""
+    loss, gradients, tokens = _differences(trainer, model, rows, trie, exact=exact)
+    in_16_bits = not exact and (trainer.args.bf16 or next(model.parameters()).dtype is torch.bfloat16)
     result = PackingCheck(
         trace=rows.trace_ids[int(rows.trace[trie.start])],
         samples=len(trie),
@@ -91,15 +106,15 @@ def check_packing(trainer: TraceTrainer) -> PackingCheck | None:
         model=what,
         loss=loss,
         gradients=gradients,
-        tolerance=_TOLERANCE[torch.bfloat16 if bf16 else torch.float32],
+        tolerance=_TOLERANCE[torch.bfloat16 if in_16_bits else torch.float32],
     )
     for name, value in (("loss", loss), ("gradients", gradients)):
         if not value <= result.tolerance:
             raise EnvironmentFailure(
                 f"packing: trace {result.trace} as a trie of {tokens} tokens gives another {name} than its "
                 f"{len(trie)} samples one by one: the relative difference is {value:.1e}, and at most "
-                f"{result.tolerance:.0e} is rounding (checked on {what}, attention {trainer.kernel} on {device.type}). "
-                "Train with train.packing=none, or another model.attn_implementation."
+                f"{result.tolerance:.0e} is rounding (checked on {what}, attention {trainer.kernel} on "
+                f"{trainer.args.device.type}). Train with train.packing=none, or another model.attn_implementation."
             )
     return result
 
@@ -132,28 +147,31 @@ def _branches(rows: PreparedRows, trie: range) -> bool:
     return bool(((shared > 0) & (shared < np.minimum(length[:-1], length[1:]))).any())
 
 
-def _model_to_check(trainer: TraceTrainer) -> tuple[nn.Module, str]:
-    """The model of the run where it is whole on its device, or else a stand-in; and which it is, in words."""
-    device = trainer.args.device
-    model: Any = trainer.model
+def _is_whole(model: nn.Module, device: torch.device) -> bool:
     # DeepSpeed's partitioned parameters are empty, and know their shape by another name.
-    if all(item.device.type == device.type and not hasattr(item, "ds_id") for item in model.parameters()):
-        return model, "the model"
+    return all(item.device.type == device.type and not hasattr(item, "ds_id") for item in model.parameters())
+
+
+def _stand_in(trainer: TraceTrainer, dtype: torch.dtype) -> tuple[PreTrainedModel, str]:
+    """Two random layers of the run's model, with few tokens in its vocabulary; and what they are, in words."""
+    model: Any = trainer.model
     base: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     config = copy.deepcopy(base.config)
     text = config.get_text_config()
     text.num_hidden_layers = _LAYERS
+    text.vocab_size = min(text.vocab_size, _VOCABULARY)
+    text.pad_token_id = None
     if getattr(text, "layer_types", None) is not None:
         text.layer_types = text.layer_types[:_LAYERS]
-    with torch.device(device):
-        stand_in = type(base)(config).to(base.dtype)
+    with torch.device(trainer.args.device):
+        stand_in = type(base)(config).to(dtype)
     add_target_loss(stand_in)
-    what = f"{_LAYERS} random layers of {type(base).__name__}"
-    _log.info("the model is not whole on %s before it is sharded: packing is checked on %s", device.type, what)
-    return stand_in, what
+    return stand_in, f"{_LAYERS} random layers of {type(base).__name__} in {str(dtype).removeprefix('torch.')}"
 
 
-def _differences(trainer: TraceTrainer, model: nn.Module, rows: PreparedRows, trie: range) -> tuple[float, float, int]:
+def _differences(
+    trainer: TraceTrainer, model: nn.Module, rows: PreparedRows, trie: range, *, exact: bool
+) -> tuple[float, float, int]:
     """Relative differences of loss and gradients, and the tokens of the trie.
 
     The trie's gradients are subtracted from what the samples left in ``grad``: no second copy of them is needed.
@@ -166,12 +184,15 @@ def _differences(trainer: TraceTrainer, model: nn.Module, rows: PreparedRows, tr
         )
 
     def run(item: ForwardBatch, sign: int) -> float:
-        dtype = next(model.parameters()).dtype
-        with trainer.accelerator.autocast():
-            loss: Tensor = model(**item.model_inputs(trainer.args.device, dtype, trainer.kernel)).loss
+        inputs = item.model_inputs(trainer.args.device, next(model.parameters()).dtype, trainer.kernel)
+        for name in ("input_ids", "targets"):  # a stand-in has fewer tokens: which ones they are does not matter
+            inputs[name] = inputs[name] % vocabulary
+        with nullcontext() if exact else trainer.accelerator.autocast():
+            loss: Tensor = model(**inputs).loss
         (sign * loss).backward()
         return float(loss.detach())
 
+    vocabulary = model.config.get_text_config().vocab_size
     with _checking(model):
         alone = sum(run(batch([number], "none"), 1) for number in trie)
         size = _grad_norm(model)
