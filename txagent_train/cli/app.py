@@ -22,11 +22,15 @@ from typer.core import TyperGroup
 
 from txagent_train import __version__
 from txagent_train.cli import data, tools
+from txagent_train.cli.doctor import doctor
+from txagent_train.cli.fetch import fetch
+from txagent_train.cli.launch import launch
 from txagent_train.cli.merge import merge
 from txagent_train.cli.plan import plan
 from txagent_train.cli.quickstart import quickstart
 from txagent_train.cli.report import report
 from txagent_train.cli.sft import sft
+from txagent_train.cli.sweep import sweep
 from txagent_train.cli.validate import validate
 from txagent_train.core.errors import TxAgentTrainError
 from txagent_train.tracking.logging import set_up_logging
@@ -73,8 +77,12 @@ app.command()(quickstart)
 app.command()(validate)
 app.add_typer(data.app, name="data")
 app.add_typer(tools.app, name="tools")
+app.command()(doctor)
+app.command()(fetch)
 app.command()(plan)
 app.command()(sft)
+app.command()(launch)
+app.command()(sweep)
 app.command()(merge)
 app.command()(report)
 

@@ -59,7 +59,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> SftRecipe:
 
 def _read_chain(path: Path, recipe: Path, problems: list[str], seen: tuple[Path, ...]) -> Node:
     """The tree of ``path`` laid on what it extends. ``recipe`` is the file that the user named."""
-    root = _read_file(path, recipe, problems)
+    root = read_file(path, recipe, problems)
     base = child(root, "extends")
     if base is None:
         return root
@@ -83,23 +83,29 @@ def _read_chain(path: Path, recipe: Path, problems: list[str], seen: tuple[Path,
     return merge(_read_chain(below, recipe, problems, chain), own)
 
 
-def _read_file(path: Path, recipe: Path, problems: list[str]) -> Node:
+def read_file(path: Path, recipe: Path, problems: list[str], *, what: str = "the recipe") -> Node:
+    """The tree of one YAML file. ``recipe`` is the file that the user named; ``problems`` gets what leaves it readable.
+
+    Raises:
+        RecipeError: it cannot be read, or is no mapping.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise RecipeError(str(path), ["there is no such file"]) from None
+        raise RecipeError(str(path), ["there is no such file"], what=what) from None
     except UnicodeDecodeError as error:
-        raise RecipeError(str(path), [f"not a UTF-8 text ({error.reason} at byte {error.start})"]) from None
+        raise RecipeError(str(path), [f"not a UTF-8 text ({error.reason} at byte {error.start})"], what=what) from None
     except OSError as error:
-        raise RecipeError(str(path), [f"cannot be read: {error.strerror}"]) from None
+        raise RecipeError(str(path), [f"cannot be read: {error.strerror}"], what=what) from None
     try:
         root, found = read_yaml(text, path)
     except YamlProblem as problem:
-        raise RecipeError(str(recipe), [*problems, problem.text + where(Place(path, problem.line), recipe)]) from None
+        text = problem.text + where(Place(path, problem.line), recipe)
+        raise RecipeError(str(recipe), [*problems, text], what=what) from None
     problems += [problem.text + where(Place(path, problem.line), recipe) for problem in found]
     if not isinstance(root.value, dict):
-        what = "is empty" if root.value is None else "must be a mapping of keys to values"
-        raise RecipeError(str(path), [*problems, f"the recipe {what}"])
+        wrong = "is empty" if root.value is None else "must be a mapping of keys to values"
+        raise RecipeError(str(path), [*problems, f"{what} {wrong}"], what=what)
     return root
 
 

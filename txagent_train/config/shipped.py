@@ -1,4 +1,4 @@
-"""The recipes that come with the package."""
+"""The recipes, and other readable files, that come with the package."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from txagent_train.core.errors import UserError
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def _folder() -> Path:
-    """A wheel has the recipes inside (pyproject.toml); a checkout has them beside the package."""
-    inside = _PACKAGE / "_recipes"
-    return inside if inside.is_dir() else _PACKAGE.parent / "recipes"
+def shipped_folder(name: str) -> Path:
+    """A folder such as ``recipes``: a wheel has it inside (pyproject.toml), a checkout beside the package."""
+    inside = _PACKAGE / f"_{name}"
+    return inside if inside.is_dir() else _PACKAGE.parent / name
 
 
 def shipped_recipes() -> list[str]:
     """Names of the shipped recipes, without ``.yaml``."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+    return sorted(path.stem for path in shipped_folder("recipes").glob("*.yaml"))
 
 
 def shipped_recipe(name: str) -> Path:
@@ -32,7 +32,7 @@ def shipped_recipe(name: str) -> Path:
         close = get_close_matches(name, shipped_recipes(), n=1)
         fix = f"did you mean {close[0]}?" if close else f"shipped recipes: {', '.join(shipped_recipes())}"
         raise UserError("neither a recipe file nor the name of a shipped recipe", where=name, fix=fix)
-    return _folder() / f"{name}.yaml"
+    return shipped_folder("recipes") / f"{name}.yaml"
 
 
 def find_recipe(text: str) -> Path:

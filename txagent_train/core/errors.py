@@ -43,13 +43,13 @@ class UserError(TxAgentTrainError):
 
 
 class RecipeError(UserError):
-    """A recipe does not validate; holds all problems, so that they are mended in one go."""
+    """A recipe, or a site file, does not validate; holds all problems, so that they are mended in one go."""
 
-    def __init__(self, recipe: str, problems: Sequence[str]) -> None:
+    def __init__(self, recipe: str, problems: Sequence[str], *, what: str = "the recipe") -> None:
         self.problems = tuple(problems)
         count = f"{len(self.problems)} problem" + ("" if len(self.problems) == 1 else "s")
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
-        super().__init__(f"{count} in the recipe:{lines}", where=recipe)
+        super().__init__(f"{count} in {what}:{lines}", where=recipe)
 
 
 _PLACE = ("reason", "path", "line", "trace_id", "step")

@@ -20,7 +20,10 @@ def training_arguments(recipe: SftRecipe, *, output_dir: Path, steps: int, dtype
     Epochs, batches, logging, evaluation and saving are ours: the parent sees one epoch of ``steps`` batches.
     """
     with quiet_renames():
-        return _sft_config(recipe, output_dir, steps, dtype)
+        args = _sft_config(recipe, output_dir, steps, dtype)
+    # A process has one device. Left alone, the parent would spread the model over all that it sees (nn.DataParallel).
+    args._n_gpu = min(1, args.n_gpu)
+    return args
 
 
 def _sft_config(recipe: SftRecipe, output_dir: Path, steps: int, dtype: torch.dtype) -> SFTConfig:

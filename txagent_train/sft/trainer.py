@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,9 @@ from txagent_train.sft.recorder import StepRecorder, flop_model
 from txagent_train.sft.retention import Retention
 from txagent_train.sft.schedule import schedule
 from txagent_train.sft.steps import Forward
+
+STOP_FILE = "TXAGENT_TRAIN_STOP_FILE"
+"""An environment variable: once the file that it names exists, a run stops as it does at SIGTERM (slurm/sft.slurm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,9 @@ class TraceTrainer(SFTTrainer):
         """Nothing is sent anywhere; the parent would report the model's type and the GPU."""
 
     def agree_to_stop(self) -> bool:
-        """Whether any rank was asked to stop: the same answer on all of them."""
+        """Whether any rank was asked to stop, by a signal or by STOP_FILE: the same answer on all of them."""
+        if self.accelerator.is_main_process and os.path.exists(os.environ.get(STOP_FILE, "")):
+            self.stop_requested = True
         asked = torch.tensor(float(self.stop_requested), device=self.args.device)
         self.stop_agreed = bool(self.accelerator.reduce(asked, reduction="sum") > 0)
         return self.stop_agreed

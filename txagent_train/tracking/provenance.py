@@ -82,13 +82,14 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
             value_is_secret = False
             continue
         value_is_secret = False
-        if _looks_secret(key) and equals:
+        if looks_secret(key) and equals:
             redacted.append(f"{key}={REDACTED}")
             continue
-        value_is_secret = argument.startswith("-") and _looks_secret(key)
+        value_is_secret = argument.startswith("-") and looks_secret(key)
         redacted.append(_URL_LOGIN.sub(REDACTED, argument))
     return redacted
 
 
-def _looks_secret(key: str) -> bool:
+def looks_secret(key: str) -> bool:
+    """Whether one of the words of a key ends in token, key, password, ...; ``tokenizer`` and ``max_tokens`` do not."""
     return any(_SECRET_WORD.search(word) for word in re.split(r"[^a-z0-9]+", key.lower()))
