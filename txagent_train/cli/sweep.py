@@ -129,9 +129,9 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
     from rich.table import Table
 
     out = Table(title="mean +- standard deviation over the seeds that finished", title_justify="left")
-    out.add_column("settings")
+    out.add_column("settings", overflow="fold")
     for heading in ("seeds", *MEASURES.values()):
-        out.add_column(heading, justify="right")
+        out.add_column(heading, justify="right", no_wrap=True)
     out.add_column("not finished")
     for row in rows:
         values = (_value(row, name) for name in MEASURES)
