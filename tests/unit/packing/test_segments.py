@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -78,12 +79,24 @@ def relative(got: Tensor, wanted: Tensor) -> float:
     return float((got.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-@given(ROWS, st.sampled_from([1, 2, 4]))
-def test_it_is_exact_on_any_row(tries: list[Samples], groups: int) -> None:
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    former = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
+
+
+@given(ROWS, st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 3]))
+def test_it_is_exact_on_any_row(tries: list[Samples], groups: int, workers: int) -> None:
     row = row_of(tries)
     inputs = tensors(row, 4, groups, 8, torch.float64)
-    for got, wanted in zip(results(by_segments(row), inputs), results(by_mask(row), inputs), strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    with threads(workers):
+        got = results(by_segments(row), inputs)
+    for mine, wanted in zip(got, results(by_mask(row), inputs), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("prompt", "step", "output"), [(150, 40, 30), (800, 60, 70)])
