@@ -11,7 +11,6 @@ patches the forward of the innermost causal LM.
 from __future__ import annotations
 
 import types
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,9 +187,7 @@ def add_target_loss(model: PreTrainedModel) -> None:
         if isinstance(matrix, DTensor):
             matrix = matrix.full_tensor()
             bias = bias.full_tensor() if isinstance(bias, DTensor) else bias
-        # What is made while ZeRO-3 is on need not be its: the stand-in of sft.selfcheck.
-        sharded = maybe_gather_lm_head_ctx(matrix, bias) if hasattr(matrix, "ds_id") else nullcontext()
-        with sharded:
+        with maybe_gather_lm_head_ctx(matrix, bias):
             loss, nll = target_loss(hidden, matrix, bias, predictors, targets, weights)
         return TargetLossOutput(loss=loss, nll=nll)
 

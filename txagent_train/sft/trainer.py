@@ -56,7 +56,6 @@ from txagent_train.sft.prepared import PreparedRows
 from txagent_train.sft.recorder import StepRecorder, flop_model
 from txagent_train.sft.retention import Retention
 from txagent_train.sft.schedule import schedule
-from txagent_train.sft.shards import gather_optimizer, gather_trained, load_optimizer, load_trained
 from txagent_train.sft.steps import Forward
 
 STOP_FILE = "TXAGENT_TRAIN_STOP_FILE"
@@ -341,12 +340,11 @@ class TraceTrainer(SFTTrainer):
                 shutil.rmtree(aside, ignore_errors=True)
                 aside.mkdir(parents=True)
             self.accelerator.wait_for_everyone()
-            self.save_model(str(aside))
+            self.save_model(str(aside), _internal_call=True)
+            self._save_optimizer_and_scheduler(str(aside))
+            self._save_scaler(str(aside))
             self._save_rng_state(str(aside))
-            states = gather_optimizer(self._bare_model, self._inner_optimizer, keep=self.args.should_save)
             if self.args.should_save:
-                torch.save(states, aside / "optimizer.pt")
-                torch.save(self.lr_scheduler.state_dict(), aside / "scheduler.pt")
                 self.state.save_to_json(str(aside / "trainer_state.json"))
                 (aside / "note.json").write_text(json.dumps(self.note), encoding="utf-8")
             self.accelerator.wait_for_everyone()
@@ -360,33 +358,16 @@ class TraceTrainer(SFTTrainer):
         self.recorder.pause_over()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """Nothing: where the parent calls it depends on the engine, and not all engines have their shards by then."""
+        """Load as the parent does, which only warns of missing tensors, and compare with the file."""
+        with reading_checkpoint(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            if not self.is_fsdp_enabled and not self.is_deepspeed_enabled:
+                loaded = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+                verify_saved(Path(resume_from_checkpoint), saved_tensors(loaded), trained=False)
 
-    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
-        """Wrap the model as the parent does; then load, since a checkpoint is whole, whoever wrote it."""
-        prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
-        if resume_from_checkpoint is not None:
-            with reading_checkpoint(resume_from_checkpoint):
-                self._resume(Path(resume_from_checkpoint))
-        return prepared
-
-    def _resume(self, checkpoint: Path) -> None:
-        load_trained(self._bare_model, checkpoint)
-        states = torch.load(checkpoint / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True)
-        load_optimizer(self._bare_model, self._inner_optimizer, states)
-        assert self.lr_scheduler is not None
-        self.lr_scheduler.load_state_dict(torch.load(checkpoint / "scheduler.pt", weights_only=True))
-        for group, rate in zip(self.optimizer.param_groups, self.lr_scheduler.get_last_lr(), strict=True):
-            group["lr"] = rate
-
-    @property
-    def _bare_model(self) -> Any:
-        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-
-    @property
-    def _inner_optimizer(self) -> Any:
-        """Without accelerate's wrapper around it."""
-        return getattr(self.optimizer, "optimizer", self.optimizer)
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with reading_checkpoint(checkpoint):
@@ -394,15 +375,23 @@ class TraceTrainer(SFTTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save adapter or model to a folder, and verify it. Called on all ranks; a sharded model is gathered."""
-        assert output_dir is not None
-        model, directory = self._bare_model, Path(output_dir)
-        tensors = gather_trained(model, keep=self.args.should_save)
+        if self.is_fsdp_enabled:
+            # The parent writes nothing here under FSDP2's default state dict type.
+            self._save(output_dir, state_dict=self.accelerator.get_state_dict(self.model))
+        else:
+            super().save_model(output_dir, _internal_call=True)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         if not self.args.should_save:
             return
+        assert output_dir is not None
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        trained = self.state.global_step > 0
+        directory = Path(output_dir)
         if isinstance(model, PeftModel):
-            model.save_pretrained(directory, state_dict=tensors, save_embedding_layers=False)
+            model.save_pretrained(directory, state_dict=state_dict, save_embedding_layers=False)
             # peft's model card is an empty form.
             (directory / "README.md").unlink(missing_ok=True)
         else:
-            model.save_pretrained(directory, state_dict=tensors)
-        verify_saved(directory, saved_tensors(model, tensors), trained=self.state.global_step > 0)
+            model.save_pretrained(directory, state_dict=state_dict)
+        verify_saved(directory, saved_tensors(model, state_dict), trained=trained)
