@@ -35,7 +35,8 @@ _VOCABULARY = 4096
 _TOLERANCE = {torch.bfloat16: 1e-1, torch.float32: 1e-4}
 """Most that loss and gradients may differ, relative to their size, by the dtype of matrix products. Rounding made 3e-2
 and 1e-6 of the gradients of 30 layers; samples that see each other made 2e-1. In bfloat16 a fault of a few pairs of
-tokens stays below what rounding does, which is why fp32 is looked at too."""
+tokens stays below what rounding does, and on a model that fits its data already rounding is larger than the gradients:
+there fp32 decides, and 16 bits only warn."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def check_packing(trainer: TraceTrainer) -> tuple[PackingCheck, ...]:
         What was compared; nothing, if nothing is packed or no trace has two samples.
 
     Raises:
-        EnvironmentFailure: they differ; names trace, figure and tolerance.
+        EnvironmentFailure: they differ in fp32; names trace, figure and tolerance.
     """
     if trainer.layout.packing == "none":
         return ()
@@ -110,12 +111,17 @@ def _compared(
     )
     for name, value in (("loss", loss), ("gradients", gradients)):
         if not value <= result.tolerance:
-            raise EnvironmentFailure(
+            found = (
                 f"packing: trace {result.trace} as a trie of {tokens} tokens gives another {name} than its "
                 f"{len(trie)} samples one by one: the relative difference is {value:.1e}, and at most "
-                f"{result.tolerance:.0e} is rounding (checked on {what}, attention {trainer.kernel} on "
-                f"{trainer.args.device.type}). Train with train.packing=none, or another model.attn_implementation."
+                f"{result.tolerance:.0e} is usual rounding (checked on {what}, attention {trainer.kernel} on "
+                f"{trainer.args.device.type})."
             )
+            if not in_16_bits:
+                raise EnvironmentFailure(
+                    f"{found} Train with train.packing=none, or another model.attn_implementation."
+                )
+            _log.warning("%s In 16 bits that is no proof: the same is checked in fp32.", found)
     return result
 
 
