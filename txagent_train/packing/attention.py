@@ -144,6 +144,8 @@ def check_plain_attention(model: PreTrainedModel, longest: int) -> None:
         problems.append(f"attn_logit_softcapping={config.attn_logit_softcapping}")
     if any(hasattr(module, "sinks") for module in model.modules()):
         problems.append("attention sinks")
+    turning = {getattr(module, "rope_type", None) for module in model.modules()} & _BY_LENGTH
+    problems += [f"rotary positions of the type {kind}, which depend on the length of the row" for kind in turning]
     if not model._supports_attention_backend:
         problems.append("attention code of its own")
     if problems:
@@ -154,4 +156,5 @@ def check_plain_attention(model: PreTrainedModel, longest: int) -> None:
         )
 
 
+_BY_LENGTH = {"dynamic", "longrope"}
 _WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}

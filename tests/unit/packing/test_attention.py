@@ -199,3 +199,14 @@ def test_models_with_plain_attention_are_taken() -> None:
 def test_other_attention_is_refused(model: Any, problem: str) -> None:
     with pytest.raises(ModelError, match=problem):
         check_plain_attention(model(), 51)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "yarn"])
+def test_positions_that_depend_on_the_length_of_a_row_are_refused(kind: str) -> None:
+    rope = {"rope_type": kind, "factor": 2.0, "rope_theta": 10_000.0, "original_max_position_embeddings": 32}
+    model = Qwen3ForCausalLM(Qwen3Config(**SMALL, rope_parameters=rope))
+    if kind == "yarn":
+        check_plain_attention(model, 51)
+        return
+    with pytest.raises(ModelError, match="rotary positions of the type dynamic"):
+        check_plain_attention(model, 51)
