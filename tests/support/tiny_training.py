@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from txagent_train.config.loading import to_yaml
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.codec import trace_to_json
 from txagent_train.core.records import (
@@ -228,6 +229,13 @@ def small_traces(count: int) -> list[Trace]:
 def write_traces(path: Path, traces: Sequence[Trace]) -> Path:
     """Write traces in the native format."""
     path.write_text("".join(json.dumps(trace_to_json(trace)) + "\n" for trace in traces), encoding="utf-8")
+    return path
+
+
+def recipe_file(folder: Path, *, model: Path) -> Path:
+    """A recipe as ``run_recipe`` makes it, in a file of its folder."""
+    path = folder / "recipe.yaml"
+    path.write_text(to_yaml(run_recipe(folder, model=model)))
     return path
 
 

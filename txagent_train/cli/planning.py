@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HardwarePlan:
-    """A recipe on hardware. ``source``: where the sizes of the model are from, in words."""
+    """A recipe on hardware. ``config``: of its model; ``source``: where the sizes in it are from, in words."""
 
     device: Device
     hardware: Hardware
+    config: JsonObject
     setup: Setup
     source: str
     row_tokens: int
@@ -50,11 +51,12 @@ class HardwarePlan:
         Raises:
             ModelError: as launch.recommend.setup_of.
         """
-        setup, source = setup_of(recipe, torch_allowed=True)
+        config, source = model_config(recipe.model.name_or_path, recipe.model.revision)
+        setup = setup_of(recipe, config, torch_allowed=True)
         hardware = Hardware(gpus_per_node, nodes, device.memory_bytes)
         found = options(recipe, setup, hardware)
         chosen = choose(found, recipe, device.memory_bytes)
-        return cls(device, hardware, setup, source, row_tokens_of(recipe), found, chosen)
+        return cls(device, hardware, config, setup, source, row_tokens_of(recipe), found, chosen)
 
     @property
     def trainable(self) -> int:
@@ -93,9 +95,8 @@ def work_of(
     setup = planned.setup
     body = sum(item.numel for item in setup.parameters if item.part not in ("embedding", "head"))
     flops = FlopModel(body, setup.sizes.vocabulary * setup.sizes.hidden, 6 if setup.full else 4)
-    config, _ = model_config(recipe.model.name_or_path, recipe.model.revision)
     return Work.of(
-        config,
+        planned.config,
         model_flops=flops.step_flops(counts["computed"], counts["supervised"]),
         body_parameters=body,
         tokens=counts["computed"],

@@ -90,7 +90,7 @@ def sweep(
     write_sweep(folder, str(path), runs)
     outcomes = _one_after_another(path, runs)
     _show(table_of(outcomes), as_json=as_json)
-    if any(outcome.state != "finished" for outcome in outcomes):
+    if not all(outcome.finished for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -102,7 +102,7 @@ def _one_after_another(recipe: Path, runs: Sequence[SweepRun]) -> list[Outcome]:
     outcomes = []
     for number, run in enumerate(runs, start=1):
         print(f"{number}/{len(runs)}: {run.settings}, seed {run.seed}", file=sys.stderr)
-        if outcome_of(run).state != "finished":
+        if not outcome_of(run).finished:
             code = subprocess.run(_command(recipe, run), check=False).returncode
             if code == _INTERRUPTED:
                 raise KeyboardInterrupt("the same command goes on with the sweep")

@@ -280,6 +280,11 @@ class SftRecipe(Section):
     train: TrainSection = TrainSection()
     tracking: TrackingSection = TrackingSection()
 
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a row with packing trie."""
+        return self.data.max_length if self.train.row_tokens is None else self.train.row_tokens
+
     @model_validator(mode="after")
     def _fits(self) -> SftRecipe:
         raise_conflicts(

@@ -13,7 +13,8 @@ Anything else that escapes is a bug and crashes with its traceback (exit code 1)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -109,3 +110,11 @@ class ModelError(UserError):
 
 class EnvironmentFailure(TxAgentTrainError):
     """The machine, not the input, failed: what was asked for is not what ran."""
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """What to do about a name that is none of ``known``: the nearest of them, and all."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    everything = f"known: {', '.join(names)}"
+    return f"did you mean {near[0]}? {everything}" if near else everything

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from txagent_train.core.errors import UserError
+from txagent_train.core.errors import UserError, known_names
 
 GIB = 1024**3
 
@@ -50,9 +49,7 @@ def device_named(name: str) -> Device:
     """
     found = _DEVICES.get(name.lower())
     if found is None:
-        near = get_close_matches(name.lower(), _DEVICES, n=1)
-        known = f"known: {', '.join(_DEVICES)}"
-        raise UserError("no such GPU", where=name, fix=f"did you mean {near[0]}? {known}" if near else known)
+        raise UserError("no such GPU", where=name, fix=known_names(name.lower(), _DEVICES))
     return found
 
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from txagent_train.core.records import JsonObject
+from txagent_train.launch.devices import GIB
 from txagent_train.launch.gpus import Gpu
 
 State = Literal["ok", "warning", "problem"]
 
-GIB = 1024**3
 _PYTHON = ((3, 11), (3, 13))
 _CU126 = "https://download.pytorch.org/whl/cu126"
 OTHER_TORCH = (

@@ -17,10 +17,12 @@ from pathlib import Path
 from txagent_train.config.sft import ModelSection
 from txagent_train.core.errors import ModelError
 from txagent_train.launch import doctor
-from txagent_train.launch.doctor import GIB, SLURM_CLIENTS, Check
+from txagent_train.launch.devices import GIB
+from txagent_train.launch.doctor import SLURM_CLIENTS, Check
 from txagent_train.launch.gpus import gpus_here, run_tool
 from txagent_train.models.embedded import is_embedded
 from txagent_train.models.fetch import check_access
+from txagent_train.tracking.files import nearest_existing
 
 _PACKAGE = "txagent-train"
 _PINS = Path(__file__).resolve().parents[2] / "constraints.txt"
@@ -83,13 +85,8 @@ def _state_of(interface: str) -> str:
         return "unknown"
 
 
-def _existing(path: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
-    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
-
-
 def _disk(what: str, path: Path) -> Check:
-    there = _existing(path)
+    there = nearest_existing(path)
     usage = shutil.disk_usage(there)
     writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
     return doctor.disk(what, str(path), free=usage.free, total=usage.total, writable=writable, least=_ROOM[what])
@@ -102,7 +99,7 @@ def _size(path: Path) -> int | None:
 def _stamp(folder: Path) -> float | None:
     """The time that the file system of a folder gives to a new file."""
     try:
-        with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+        with tempfile.TemporaryFile(dir=nearest_existing(folder)) as file:
             file.write(b".")
             file.flush()
             return os.fstat(file.fileno()).st_mtime

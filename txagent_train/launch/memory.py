@@ -10,13 +10,13 @@ are those of one forward pass over ``row_tokens`` tokens through a block built l
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from txagent_train.core.records import JsonObject
+from txagent_train.launch.devices import GIB
 from txagent_train.launch.states import Engine, Setup, States, local_numel, states
 from txagent_train.models.parameters import Parameter
 
-GIB = 1024**3
 CONTEXT_BYTES = GIB
 """CUDA context, kernels, workspaces of cuBLAS and Triton."""
 NCCL_BYTES = GIB
@@ -88,8 +88,7 @@ class Costs:
         """With forward passes of so many tokens, padding included."""
         kept, activations = self.kept, self.activation_bytes * row_tokens
         loss = _loss(self.setup, self.engine, row_tokens)
-        used = kept.weights + kept.gradients + kept.optimizer + self.copies + max(activations + loss, self.step)
-        return Memory(
+        used = Memory(
             weights=kept.weights,
             gradients=kept.gradients,
             optimizer=kept.optimizer,
@@ -97,9 +96,11 @@ class Costs:
             activations=activations,
             loss=loss,
             step=self.step,
-            allowance=CONTEXT_BYTES + NCCL_BYTES * (self.engine != "single") + int(FRAGMENTATION * used),
+            allowance=0,
             host=kept.host,
         )
+        fixed = CONTEXT_BYTES + NCCL_BYTES * (self.engine != "single")
+        return replace(used, allowance=fixed + int(FRAGMENTATION * used.peak))
 
     def longest_row(self, memory_bytes: int) -> int:
         """The most tokens in one forward pass whose peak fits, in whole blocks; 0 if not even one block does."""
@@ -124,7 +125,7 @@ def _copies(setup: Setup, engine: Engine) -> int:
     if engine in ("single", "ddp"):
         # Autocast keeps its casts of fp32 weights to the end of the forward pass, and autograd those it needs.
         casts = sum(item.numel for item in trained if setup.element_bytes(item, engine) > compute) * compute
-        buckets = sum(item.numel * setup.gradient_bytes(item, engine) for item in trained) if engine == "ddp" else 0
+        buckets = sum(item.numel * setup.element_bytes(item, engine) for item in trained) if engine == "ddp" else 0
         return whole + casts + buckets
     block = sum(setup.stored_bytes(item, engine, gathered=True) for item in _layer(setup))
     if engine == "fsdp2":

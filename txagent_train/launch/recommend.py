@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from txagent_train.config.sft import SftRecipe
 from txagent_train.core.errors import ModelError
 from txagent_train.core.records import JsonObject
-from txagent_train.launch.memory import GIB, Costs, Memory
+from txagent_train.launch.devices import GIB
+from txagent_train.launch.memory import Costs, Memory
 from txagent_train.launch.states import Engine, Setup
 from txagent_train.launch.strategies import Strategy
 from txagent_train.models.parameters import Sizes, arithmetic, model_config, on_meta, why_not_arithmetic
@@ -81,32 +82,32 @@ def recommend(recipe: SftRecipe, *, gpus_per_node: int, nodes: int, gpu_memory_b
     Raises:
         ModelError: the model's sizes cannot be read, or its parameters cannot be counted without loading torch.
     """
-    setup, _ = setup_of(recipe, torch_allowed=False)
+    config, _ = model_config(recipe.model.name_or_path, recipe.model.revision)
+    setup = setup_of(recipe, config, torch_allowed=False)
     return choose(options(recipe, setup, Hardware(gpus_per_node, nodes, gpu_memory_bytes)), recipe, gpu_memory_bytes)
 
 
-def setup_of(recipe: SftRecipe, *, torch_allowed: bool) -> tuple[Setup, str]:
-    """What of a recipe decides its memory, and in words where the sizes of its model are from.
+def setup_of(recipe: SftRecipe, config: JsonObject, *, torch_allowed: bool) -> Setup:
+    """What of a recipe decides its memory.
 
     Args:
+        config: of its model (models.parameters.model_config).
         torch_allowed: build models on the meta device that are not built like Llama; takes seconds.
 
     Raises:
         ModelError: as ``recommend``.
     """
-    name = recipe.model.name_or_path
-    config, source = model_config(name, recipe.model.revision)
     full = recipe.adapter.method == "full"
     lora = None if full else recipe.adapter.lora.options()
     reason = why_not_arithmetic(config, lora)
     if reason is not None and not torch_allowed:
         raise ModelError(
             f"no strategy can be recommended quickly: {reason}",
-            where=name,
+            where=recipe.model.name_or_path,
             fix="name one (--accelerate ddp, zero3, ...); `txagent-train plan RECIPE --on 4xh100` says which fits",
         )
     parameters = arithmetic(config, lora) if reason is None else on_meta(config, lora)
-    setup = Setup(
+    return Setup(
         parameters=parameters,
         sizes=Sizes.of(config),
         full=full,
@@ -114,29 +115,22 @@ def setup_of(recipe: SftRecipe, *, torch_allowed: bool) -> tuple[Setup, str]:
         optimizer=recipe.train.optimizer,
         nf4=recipe.model.quantization == "nf4",
     )
-    return setup, source
 
 
 def row_tokens_of(recipe: SftRecipe) -> int:
     """The most tokens of one forward pass that a recipe allows."""
-    train = recipe.train
-    if train.packing == "trie":
-        return recipe.data.max_length if train.row_tokens is None else train.row_tokens
-    return train.rows_per_forward * recipe.data.max_length
+    if recipe.train.packing == "trie":
+        return recipe.row_tokens
+    return recipe.train.rows_per_forward * recipe.data.max_length
 
 
-def _strategies(hardware: Hardware) -> tuple[tuple[Strategy, Engine], ...]:
+def _strategies(hardware: Hardware) -> tuple[Strategy, ...]:
     """Those that make sense on the hardware, the least traffic first."""
     if hardware.gpus == 1:
-        return (("single", "single"), ("zero3_offload", "zero3_offload"))
+        return ("single", "zero3_offload")
     if hardware.nodes == 1:
-        return (("ddp", "ddp"), ("zero3", "zero3"), ("fsdp2", "fsdp2"), ("zero3_offload", "zero3_offload"))
-    return (
-        ("ddp", "ddp"),
-        ("fsdp2_multinode", "fsdp2"),
-        ("zero3", "zero3"),
-        ("zero3_offload", "zero3_offload"),
-    )
+        return ("ddp", "zero3", "fsdp2", "zero3_offload")
+    return ("ddp", "fsdp2_multinode", "zero3", "zero3_offload")
 
 
 def options(recipe: SftRecipe, setup: Setup, hardware: Hardware) -> tuple[Option, ...]:
@@ -146,7 +140,8 @@ def options(recipe: SftRecipe, setup: Setup, hardware: Hardware) -> tuple[Option
 
 def _options(row_tokens: int, setup: Setup, hardware: Hardware) -> Iterator[Option]:
     limit = hardware.gpu_memory_bytes
-    for strategy, engine in _strategies(hardware):
+    for strategy in _strategies(hardware):
+        engine: Engine = "fsdp2" if strategy == "fsdp2_multinode" else strategy
         if setup.nf4 and engine.startswith("zero3"):
             continue  # it takes no weights of 4 bits
         for checkpointing in (False, True):

@@ -50,7 +50,7 @@ class Setup:
         return self.compute_bytes if engine.startswith("zero3") or self.nf4 else _FP32
 
     def element_bytes(self, item: Parameter, engine: Engine) -> int:
-        """Of one number of a weight that is not quantized."""
+        """Of one number of a weight that is not quantized, and of its gradient."""
         if engine.startswith("zero3"):
             return self.compute_bytes
         if item.part == "adapter":
@@ -59,9 +59,6 @@ class Setup:
         # accelerate keeps whatever FSDP2 trains in fp32.
         trained_shard = engine == "fsdp2" and item.trainable and not self.nf4
         return _FP32 if self.full or trained_shard else self.compute_bytes
-
-    def gradient_bytes(self, item: Parameter, engine: Engine) -> int:
-        return self.element_bytes(item, engine)
 
     def stored_bytes(self, item: Parameter, engine: Engine, *, gathered: bool = False) -> int:
         """Of a whole tensor; ``gathered``: as the engine gathers it to compute with."""
@@ -102,7 +99,7 @@ def states(setup: Setup, engine: Engine, *, ranks: int) -> States:
         else:
             weights += local * setup.element_bytes(item, engine)
         if item.trainable:
-            gradients += local * setup.gradient_bytes(item, engine)
+            gradients += local * setup.element_bytes(item, engine)
             updated = _FP32 if zero3 else setup.element_bytes(item, engine)
             optimizer += _moments(setup.optimizer, local, updated) + (local * _FP32 if zero3 else 0)
             if engine == "zero3_offload":

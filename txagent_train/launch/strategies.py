@@ -11,12 +11,11 @@ zero3_offload     and the shards lie in the memory of the host
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, get_args
 
 from txagent_train.config.shipped import shipped_folder
-from txagent_train.core.errors import UserError
+from txagent_train.core.errors import UserError, known_names
 
 Strategy = Literal["single", "ddp", "fsdp2", "fsdp2_multinode", "zero3", "zero3_offload"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -33,9 +32,7 @@ def strategy_named(name: str) -> Strategy:
     for strategy in STRATEGIES:
         if strategy == name:
             return strategy
-    near = get_close_matches(name, STRATEGIES, n=1)
-    known = f"known: {', '.join(STRATEGIES)}"
-    raise UserError("no such strategy", where=name, fix=f"did you mean {near[0]}? {known}" if near else known)
+    raise UserError("no such strategy", where=name, fix=known_names(name, STRATEGIES))
 
 
 def accelerate_config(strategy: Strategy) -> Path:

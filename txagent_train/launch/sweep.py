@@ -152,6 +152,10 @@ class Outcome:
     state: str
     values: Mapping[str, float]
 
+    @property
+    def finished(self) -> bool:
+        return self.state == RunState.FINISHED
+
 
 def outcome_of(run: SweepRun) -> Outcome:
     """Read what a run left."""
@@ -198,8 +202,8 @@ def table_of(outcomes: Sequence[Outcome]) -> tuple[Row, ...]:
         groups.setdefault(outcome.run.settings, []).append(outcome)
     rows = []
     for settings, group in groups.items():
-        finished = [item for item in group if item.state == RunState.FINISHED]
-        states = [item.state for item in group if item.state != RunState.FINISHED]
+        finished = [item for item in group if item.finished]
+        states = [item.state for item in group if not item.finished]
         values = {}
         for name in MEASURES:
             found = [item.values[name] for item in finished if name in item.values]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from txagent_train.core.errors import EnvironmentFailure, ModelError
 from txagent_train.core.records import JsonObject
+from txagent_train.tracking.files import nearest_existing
 
 PROOF = "txagent_train.models.offline_proof"
 
@@ -96,14 +97,12 @@ def check_access(name: str, revision: str | None) -> None:
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
-    with _asking_the_hub(f"{name}" if revision else name):
+    with _asking_the_hub(name):
         get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision))
 
 
 def _check_space(folder: Path, size: int) -> None:
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
+    there = nearest_existing(folder)
     free = shutil.disk_usage(there).free
     have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
     if size > free + have:

@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from txagent_train.core.errors import ModelError
 from txagent_train.core.records import JsonObject
-from txagent_train.models.embedded import embedded_file, is_embedded
-from txagent_train.models.gguf_vocabulary import read_gguf_header
+from txagent_train.models.embedded import is_embedded
 from txagent_train.models.shape import read_shape
 
 Part = Literal["embedding", "head", "matrix", "other", "adapter"]
@@ -59,8 +58,12 @@ class Parameter:
 
     @property
     def layer(self) -> int | None:
-        found = re.search(r"\.layers\.(\d+)\.", f".{self.name}")
-        return int(found.group(1)) if found else None
+        return _layer_of(self.name)
+
+
+def _layer_of(name: str) -> int | None:
+    found = re.search(r"\.layers\.(\d+)\.", f".{name}")
+    return int(found.group(1)) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +122,7 @@ def model_config(name_or_path: str, revision: str | None = None) -> tuple[JsonOb
     """
     if revision is None and name_or_path in known_shapes() and not Path(name_or_path).is_dir():
         return known_shapes()[name_or_path], "the package's table of known models"
-    config = read_shape(name_or_path, revision)
-    if is_embedded(name_or_path):
-        header = read_gguf_header(embedded_file(name_or_path))
-        family = header["general.architecture"]
-        vocabulary = header.get(f"{family}.vocab_size") or len(header["tokenizer.ggml.tokens"])
-        # The embedded models are of the kind whose head is the embedding.
-        return config | {"model_type": family, "vocab_size": vocabulary, "tie_word_embeddings": True}, "its GGUF file"
-    return config, "its config.json"
+    return read_shape(name_or_path, revision), "its GGUF file" if is_embedded(name_or_path) else "its config.json"
 
 
 def why_not_arithmetic(config: Mapping[str, Any], lora: Mapping[str, Any] | None) -> str | None:
@@ -234,8 +230,7 @@ def _is_target(name: str, options: Mapping[str, Any]) -> bool:
     chosen = options.get("layers_to_transform")
     if chosen in (None, []) or isinstance(targets, str) or name in (targets or ()):
         return True
-    layer = re.search(r"\.layers\.(\d+)\.", f".{name}")
-    return layer is not None and int(layer.group(1)) in ([chosen] if isinstance(chosen, int) else chosen)
+    return _layer_of(name) in ([chosen] if isinstance(chosen, int) else chosen)
 
 
 def _named(name: str, chosen: str | Sequence[str] | None) -> bool:

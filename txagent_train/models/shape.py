@@ -31,7 +31,10 @@ def read_shape(name_or_path: str, revision: str | None = None) -> JsonObject:
     if is_embedded(name_or_path):
         header = read_gguf_header(embedded_file(name_or_path))
         architecture = header["general.architecture"]
-        return {name: header[f"{architecture}.{key}"] for name, key in _GGUF.items()}
+        sizes = {name: header[f"{architecture}.{key}"] for name, key in _GGUF.items()}
+        vocabulary = header.get(f"{architecture}.vocab_size") or len(header["tokenizer.ggml.tokens"])
+        # The embedded models are of the kind whose head is the embedding.
+        return sizes | {"model_type": architecture, "vocab_size": vocabulary, "tie_word_embeddings": True}
     folder = Path(name_or_path).expanduser()
     try:
         path = folder / CONFIG if folder.is_dir() else hub_file(name_or_path, CONFIG, revision)

@@ -54,7 +54,7 @@ class RowLayout:
             ModelError: as FlopCost.of.
         """
         train = recipe.train
-        row_tokens = recipe.data.max_length if train.row_tokens is None else train.row_tokens
+        row_tokens = recipe.row_tokens
         cost = FlopCost.of(config) if train.packing == "trie" else None
         fill = min(_CPU_FILL, row_tokens) if cpu and cost is not None and train.row_tokens is None else None
         return cls(train.packing, train.rows_per_forward, row_tokens, cost, fill)

@@ -116,12 +116,10 @@ def run_sft(
         if rank() == 0:
             save_section(run.root, "05-preparation", report_table(plan.epochs[0].report))
         retention = Retention.of(preparation, _metrics(run)) if recipe.train.check_retention else None
-        # Before the model is loaded: what is too long for a row would otherwise be found minutes later.
-        measured = (eval_rows, None if retention is None else retention.rows)
-        layout = RowLayout.of(recipe, read_shape(recipe.model.name_or_path, recipe.model.revision))
-        layout.check([*plan.epochs, *(rows for rows in measured if rows is not None)])
         renderer = _renderer_to_save(recipe, preparation.renderer)
         job = _Job(recipe, run, renderer, plan, eval_rows, retention, adapter, base)
+        # Before the model is loaded: what is too long for a row would otherwise be found minutes later.
+        RowLayout.of(recipe, read_shape(recipe.model.name_or_path, recipe.model.revision)).check(job.prepared)
         return _train(job, resume, on_record)
 
 
@@ -156,6 +154,12 @@ class _Job:
     retention: Retention | None
     adapter: LoraConfig | None
     base: str
+
+    @property
+    def prepared(self) -> list[PreparedRows]:
+        """All rows that go through the model: trained, held out, and those of the retention."""
+        measured = (self.eval_rows, None if self.retention is None else self.retention.rows)
+        return [*self.plan.epochs, *(rows for rows in measured if rows is not None)]
 
 
 def _check_resume(recipe: SftRecipe, resume: Resume) -> None:
@@ -218,11 +222,9 @@ def _train(job: _Job, resume: Resume, on_record: Callable[[JsonObject], None] | 
     # The arguments come before the model: ZeRO-3 partitions a model while it is loaded.
     args = training_arguments(recipe, output_dir=run.checkpoints, steps=steps, dtype=dtype)
     model: Any = _load(recipe, job.adapter, dtype, args.device)
-    measured = (job.eval_rows, None if job.retention is None else job.retention.rows)
-    prepared = [*plan.epochs, *(rows for rows in measured if rows is not None)]
-    check_rows(model, prepared, pad_token_id=job.renderer.pad_token_id)
+    check_rows(model, job.prepared, pad_token_id=job.renderer.pad_token_id)
     if recipe.train.packing == "trie":
-        check_plain_attention(model, max(int(rows.length.max()) for rows in prepared))
+        check_plain_attention(model, max(int(rows.length.max()) for rows in job.prepared))
     checkpoint = _checkpoint(run, resume, steps, model)
     done = 0 if checkpoint is None else step_of(checkpoint)
     _forget_after(run, done, steps)

@@ -99,3 +99,8 @@ def content_sha256(path: Path) -> str:
     names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
     shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
     return hashlib.sha256("".join(f"{file_sha256(path / name)} {name}\n" for name in shown).encode()).hexdigest()
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest one above it that is there: what tells of the disk that it would be on."""
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hub_server import COMMIT, HubModel, hub_server
-from tests.support.tiny_training import run_recipe, save_tiny_model
-from txagent_train.config.loading import to_yaml
+from tests.support.tiny_training import recipe_file, save_tiny_model
 from txagent_train.core.errors import ModelError
 from txagent_train.models.fetch import prove
 
@@ -35,9 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def recipe(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
-    path.write_text(to_yaml(run_recipe(path.parent, model=folder)))
-    return path
+    return recipe_file(tmp_path_factory.mktemp("recipe"), model=folder)
 
 
 def fetch(recipe: Path, *arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tiny_training import run_recipe, save_tiny_model
+from tests.support.tiny_training import recipe_file, save_tiny_model
 from tests.unit.cli.test_app import run
-from txagent_train.config.loading import to_yaml
 from txagent_train.config.shipped import shipped_recipes
 from txagent_train.launch.command import LaunchPlan, node_argv
 from txagent_train.tracking.metrics import read_metrics
@@ -29,10 +28,7 @@ gpu_type: a100-80
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("launch")
-    made = run_recipe(folder, model=save_tiny_model(folder / "model"))
-    path = folder / "recipe.yaml"
-    path.write_text(to_yaml(made))
-    return path
+    return recipe_file(folder, model=save_tiny_model(folder / "model"))
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.tiny_training import run_recipe, save_tiny_model
+from tests.support.tiny_training import recipe_file, save_tiny_model
 from tests.unit.cli.test_app import run
 from txagent_train.cli.app import app
-from txagent_train.config.loading import to_yaml
 from txagent_train.core.errors import UserError
 from txagent_train.core.records import JsonObject
 from txagent_train.models.loading import load_model
@@ -21,10 +20,7 @@ SHIPPED = "txagent-llama3.1-8b-lora"
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six traces of two steps, two in an optimizer step."""
     folder = tmp_path_factory.mktemp("plan")
-    made = run_recipe(folder, model=save_tiny_model(folder / "model"))
-    path = folder / "recipe.yaml"
-    path.write_text(to_yaml(made))
-    return path
+    return recipe_file(folder, model=save_tiny_model(folder / "model"))
 
 
 def planned(recipe: Path | str, *arguments: str) -> JsonObject:

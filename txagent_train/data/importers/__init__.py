@@ -6,11 +6,10 @@ say in ``guess`` how its records are told from the others.
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from txagent_train.core.errors import UserError
+from txagent_train.core.errors import UserError, known_names
 from txagent_train.core.records import JsonObject, Trace
 from txagent_train.data.importers import athena, native, openai, sharegpt, toolbench, txagent
 from txagent_train.data.importers.guess import guess_format
@@ -68,7 +67,4 @@ def parser_for(name: str) -> Parser:
     """
     if name in IMPORTERS:
         return IMPORTERS[name]
-    close = difflib.get_close_matches(name, [AUTO, *IMPORTERS], n=1)
-    known = ", ".join(sorted([AUTO, *IMPORTERS]))
-    fix = f"did you mean {close[0]}? known: {known}" if close else f"known: {known}"
-    raise UserError(f"there is no format {name!r}", fix=fix)
+    raise UserError(f"there is no format {name!r}", fix=known_names(name, sorted([AUTO, *IMPORTERS])))

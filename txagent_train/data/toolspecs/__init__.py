@@ -8,10 +8,9 @@ file, put its FORMAT into FORMATS, and say in ``guess`` how its items are told f
 
 from __future__ import annotations
 
-import difflib
 from typing import Protocol
 
-from txagent_train.core.errors import UserError
+from txagent_train.core.errors import UserError, known_names
 from txagent_train.core.records import JsonObject, ToolSpec
 from txagent_train.data.toolspecs import (
     biotool,
@@ -57,10 +56,7 @@ def format_for(name: str) -> SpecFormat:
     """
     if name in FORMATS:
         return FORMATS[name]
-    close = difflib.get_close_matches(name, FORMATS, n=1)
-    known = ", ".join(FORMATS)
-    fix = f"did you mean {close[0]}? known: {known}" if close else f"known: {known}"
-    raise UserError(f"there is no format {name!r} for tools", fix=fix)
+    raise UserError(f"there is no format {name!r} for tools", fix=known_names(name, FORMATS))
 
 
 def origin_format(spec: ToolSpec) -> SpecFormat:
